@@ -164,3 +164,12 @@ __all__ = [
     "version",
 ]
 __version__ = version()
+
+
+def __getattr__(name: str) -> object:
+    # What starts jobs is not needed within them, so it is imported when it is used.
+    if name == "run":
+        from hvdrun.runner import run
+
+        return run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -69,6 +69,9 @@ def shutdown(leave_memory: bool = False, /) -> None:
     leave_memory: for the end of the program; memory of alloc() is gone then, whoever has it.
     """
 
+def watch_exit() -> None:
+    """When the program ends with status 0, it leaves the job. Further calls do nothing."""
+
 def is_initialized() -> bool: ...
 def rank() -> int: ...
 def size() -> int: ...

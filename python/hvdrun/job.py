@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from typing import Any, Sequence, Union
 
-from hvdrun import _hvd, names
+from hvdrun import _hvd, exit, names
 from hvdrun import process_sets as sets
 from hvdrun._hvd import (
     cross_rank,
@@ -35,8 +34,6 @@ __all__ = [
     "version",
 ]
 
-_registered = False
-
 
 def _check_comm(comm: Any) -> None:
     """hvdrun's jobs are of all ranks that were started together."""
@@ -60,13 +57,10 @@ def init(
 
     HorovodInternalError: hvdrun did not start this process as it starts workers, or a rank has died.
     """
-    global _registered
     was_initialized = _hvd.is_initialized()
     _hvd.init()
     _check_comm(comm)
-    if not _registered:
-        atexit.register(_leave_at_exit)
-        _registered = True
+    exit.watch()
     if was_initialized:
         return
     _begin_sets(process_sets)
@@ -82,26 +76,17 @@ def _begin_sets(wanted: Union[str, Sequence[sets.ProcessSet], None]) -> None:
         sets.add_process_set(each)
 
 
-def _leave(leave_memory: bool) -> None:
-    try:
-        _hvd.shutdown(leave_memory)
-    finally:
-        if not _hvd.is_initialized():
-            names.forget()
-            sets.forget()
-
-
-def _leave_at_exit() -> None:
-    if _hvd.is_initialized():
-        _leave(True)
-
-
 def shutdown() -> None:
     """Leaves the job. Returns when every rank has called it. The end of the program calls it too.
 
     DuplicateNameError: operations are pending, or memory of alloc() is in use.
     """
-    _leave(False)
+    try:
+        _hvd.shutdown()
+    finally:
+        if not _hvd.is_initialized():
+            names.forget()
+            sets.forget()
 
 
 def is_homogeneous() -> bool:

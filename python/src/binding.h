@@ -12,6 +12,7 @@
  *   memory.c      the type Memory
  *   sets.c        process sets
  *   errors.c      a status becomes an exception
+ *   exit.c        the end of the program
  *
  * The GIL protects all that is here. It is released in calls of hvd.h that may wait, copy or take a lock. */
 #ifndef HVD_PYTHON_BINDING_H
@@ -201,6 +202,10 @@ int handle_make_type(PyObject *module);
 /* A new Handle, which owns the operation; NULL with an exception, and the operation is dropped. */
 PyObject *handle_new(struct operation *o);
 extern PyMethodDef set_methods[];
+
+/* ---- exit.c -------------------------------------------------------------------------------------------- */
+
+extern PyMethodDef exit_methods[];
 
 /* The job's epoch: the number of shutdowns so far. */
 extern unsigned job_epoch;

@@ -158,7 +158,8 @@ static PyMethodDef job_methods[] = {
 static int fill_module(PyObject *module)
 {
     return PyModule_AddFunctions(module, call_methods) != 0 ||
-                   PyModule_AddFunctions(module, set_methods) != 0 || memory_make_type(module) != 0 ||
+                   PyModule_AddFunctions(module, set_methods) != 0 ||
+                   PyModule_AddFunctions(module, exit_methods) != 0 || memory_make_type(module) != 0 ||
                    handle_make_type(module) != 0
                ? -1
                : 0;

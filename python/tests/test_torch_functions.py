@@ -1,4 +1,5 @@
 """Parameters, states and objects; sparse tensors, SyncBatchNorm, join, barrier, the timeline, the job."""
+# LIMIT = 120
 
 from __future__ import annotations
 
@@ -9,11 +10,9 @@ import tempfile
 import time
 import unittest
 
-import torch
-import torch.nn.functional as F
+from torch_case import TorchCase, hvd, torch
 
-import hvdrun.torch as hvd
-from torch_case import TorchCase
+F = torch.nn.functional
 
 
 def net() -> torch.nn.Module:

@@ -1,14 +1,12 @@
 """Values of every operation: dtypes, shapes, process sets, forms, errors; against torch's own arithmetic."""
+# LIMIT = 120
 
 from __future__ import annotations
 
 import itertools
 import unittest
 
-import torch
-
-import hvdrun.torch as hvd
-from torch_case import FLOATS, INTEGERS, TorchCase
+from torch_case import FLOATS, INTEGERS, TorchCase, hvd, torch
 
 SHAPES = [[], [0], [1], [17], [3, 5], [2, 3, 4]]
 ROWS = [3, 1, 4, 2]

@@ -1,4 +1,5 @@
 """DistributedOptimizer, against one process that has the whole batch."""
+# LIMIT = 120
 
 from __future__ import annotations
 
@@ -7,11 +8,9 @@ import itertools
 import unittest
 import warnings
 
-import torch
-import torch.nn.functional as F
+from torch_case import TorchCase, hvd, torch
 
-import hvdrun.torch as hvd
-from torch_case import TorchCase
+F = torch.nn.functional
 
 
 def net(seed: int = 1) -> torch.nn.Module:

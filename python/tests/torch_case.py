@@ -5,9 +5,14 @@ from __future__ import annotations
 import unittest
 from typing import List
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest("no python3-torch here") from error
 
 import hvdrun.torch as hvd
+
+__all__ = ["FLOATS", "INTEGERS", "TorchCase", "hvd", "torch"]
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

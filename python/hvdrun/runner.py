@@ -209,7 +209,7 @@ def run(
         "--disable-cache": disable_cache, "--output-filename": output_filename, "--verbose": bool(verbose),
         "--network-interfaces": network_interfaces if network_interfaces is not None else network_interface,
     })  # fmt: skip
-    python = [executable or sys.executable, "-c", "from hvdrun.run import serve; serve()"]
+    python = [executable or sys.executable, "-c", "from hvdrun.runner import serve; serve()"]
     results = _Results(mark)
     status, tail = _job([program(), *options, *python], _pack(func, args, kwargs, mark), results)
     if status != 0:

@@ -1,0 +1,213 @@
+"""Whole jobs: how ranks end, hvdrun.run(), the names of horovod, a program without hvdrun, a child of fork()."""
+# RANKS = 0
+# LIMIT = 240
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+from torch_case import hvd  # skips without torch
+
+HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
+BEGIN = "import os, sys, time, torch\nimport horovod.torch as hvd\nhvd.init()\nrank = hvd.rank()\n"
+
+
+def job(program, ranks=2):
+    command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
+    start = [HVDRUN, "-np", str(ranks), "--timeout", "60"] if ranks else []
+    return subprocess.run([*start, *command], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
+
+
+class Ends(unittest.TestCase):
+    def dies(self, program, status, *words):
+        ended = job(program)
+        self.assertEqual(ended.returncode, status, ended.stderr)
+        for word in words:
+            self.assertIn(word, ended.stderr)
+
+    def test_an_exception_while_the_other_waits(self):
+        for call in ("hvd.allreduce(torch.ones(2), name='wait')", "hvd.join()", "hvd.barrier()"):
+            with self.subTest(call=call):
+                program = f"""
+                    if rank == 1:
+                        raise KeyError("the first cause")
+                    try:
+                        {call}
+                    except hvd.HorovodInternalError as error:
+                        print("heard:", error, file=sys.stderr)
+                        raise
+                    """
+                self.dies(program, 1, "the first cause", "heard: rank 1 on", "ended: exit status 1")
+
+    def test_system_exit(self):
+        self.dies("sys.exit(7) if rank == 1 else hvd.allreduce(torch.ones(2))", 7, "rank 1 on")
+
+    def test_an_exception_while_the_other_is_in_init(self):
+        program = "import sys, os, horovod.torch as hvd\nif os.environ['HVD_RANK'] == '1': sys.exit(5)\nhvd.init()"
+        ended = subprocess.run([HVDRUN, "-np", "2", "--timeout", "60", sys.executable, "-c", program],
+                               capture_output=True, text=True, timeout=100)
+        self.assertEqual(ended.returncode, 5, ended.stderr)
+        self.assertIn("rank 1", ended.stderr)
+
+    def test_an_exception_while_the_other_is_done(self):
+        self.dies("assert rank != 1, 'the first cause'", 1, "the first cause")
+
+    def test_normal_completion(self):
+        ended = job("""
+            model = torch.nn.Linear(2, 1)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            if rank == 1:
+                time.sleep(0.5)
+            sys.exit(0)
+            """)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+    def test_shutdown_with_gradients_in_use(self):
+        ended = job("""
+            model = torch.nn.Linear(2, 1)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            hvd.shutdown()
+            print(model.weight.grad.sum().item())
+            """)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(ended.stdout, "2.0\n2.0\n")
+
+
+class Alone(unittest.TestCase):
+    def test_without_hvdrun(self):
+        ended = job("""
+            assert hvd.size() == 1 and rank == 0
+            model = torch.nn.Linear(2, 1)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            model(hvd.allreduce(torch.ones(1, 2))).sum().backward()
+            optimizer.step()
+            """, ranks=0)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+    def test_a_child_of_fork(self):
+        ended = job("""
+            child = os.fork()
+            if child == 0:
+                try:
+                    hvd.allreduce(torch.ones(1))
+                except RuntimeError as error:
+                    print(type(error).__name__, flush=True)
+                os._exit(0)
+            os.waitpid(child, 0)
+            """, ranks=0)
+        self.assertEqual((ended.returncode, ended.stdout), (0, "ForkedError\n"))
+
+
+class HorovodNames(unittest.TestCase):
+    def test_modules(self):
+        ended = job("""
+            import horovod, horovod.common.util as util
+            from horovod.common.basics import HorovodBasics
+            from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+            from horovod.common.process_sets import ProcessSet, global_process_set
+            from horovod.runner import run
+            from horovod.torch.compression import Compression
+            from horovod.torch.functions import broadcast_object
+            from horovod.torch.mpi_ops import Average, allreduce, HorovodAllreduce
+            from horovod.torch.optimizer import DistributedOptimizer
+            from horovod.torch.sync_batch_norm import SyncBatchNorm
+            assert HorovodInternalError is hvd.HorovodInternalError and allreduce is hvd.allreduce
+            assert horovod.run is run and HorovodBasics("x", "y").size() == 1
+            assert util.split_list([1, 2, 3], 2) == [[1, 2], [3]]
+            assert util.num_rank_is_power_2(4) and not util.num_rank_is_power_2(6)
+            assert util.extension_available("torch") and not util.extension_available("mxnet")
+            with util.env(A_NAME="1", PATH=None):
+                assert os.environ["A_NAME"] == "1" and "PATH" not in os.environ
+            assert "A_NAME" not in os.environ and "PATH" in os.environ
+            """, ranks=0)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+    def test_horovodrun(self):
+        program = [sys.executable, "-c", "from hvdrun.command import main; main()"]
+        ended = subprocess.run([*program, "-np", "1", "sh", "-c", "echo $HVD_SIZE; exit 3"], capture_output=True, text=True)
+        self.assertEqual((ended.returncode, ended.stdout), (3, "1\n"))
+
+
+class Run(unittest.TestCase):
+    MODULE = """
+        import os, sys, torch
+        import horovod.torch as hvd
+
+        def total(number, factor=1):
+            hvd.init()
+            print("rank", hvd.rank(), "prints")
+            return hvd.allreduce(torch.tensor([number]), op=hvd.Sum) * factor, hvd.rank()
+
+        def large(n):
+            sys.stdout.write("no end of line")
+            return "x" * n
+
+        def fails():
+            if os.environ["HVD_RANK"] == "1":
+                raise KeyError("the cause")
+        """
+
+    def python(self, program):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "functions.py"), "w") as file:
+                file.write(textwrap.dedent(self.MODULE))
+            path = f"import sys; sys.path.insert(0, {folder!r})\nimport hvdrun, functions\n"
+            return subprocess.run([sys.executable, "-c", path + textwrap.dedent(program)], capture_output=True,
+                                  text=True, timeout=100, stdin=subprocess.DEVNULL)
+
+    def test_results_by_rank(self):
+        ended = self.python("""
+            results = hvdrun.run(functions.total, (3.0,), {"factor": 2}, num_proc=2)
+            assert [rank for _, rank in results] == [0, 1] and results[1][0].item() == 12.0, results
+            """)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(sorted(ended.stdout.splitlines()), ["rank 0 prints", "rank 1 prints"])
+
+    def test_large_results(self):
+        ended = self.python("""
+            assert [len(result) for result in hvdrun.run(functions.large, (3000000,), np=2)] == [3000000] * 2
+            """)
+        self.assertEqual((ended.returncode, ended.stdout), (0, "no end of line" * 2), ended.stderr[-500:])
+
+    def test_a_notebook(self):
+        """What ranks print goes to sys.stdout of the caller, whatever that is."""
+        ended = self.python("""
+            import contextlib, io
+            with contextlib.redirect_stdout(io.StringIO()) as cell:
+                hvdrun.run(functions.total, (1.0,), np=1)
+            assert cell.getvalue() == "rank 0 prints\\n", cell.getvalue()
+            """)
+        self.assertEqual((ended.returncode, ended.stdout), (0, ""), ended.stderr)
+
+    def test_failures(self):
+        ended = self.python("""
+            try:
+                hvdrun.run(functions.fails, np=2)
+            except RuntimeError as error:
+                assert "status 1" in str(error) and "the cause" in str(error), error
+            else:
+                raise AssertionError
+            for wrong in (dict(func=lambda: 1), dict(func=functions.fails, args=(lambda: 1,))):
+                try:
+                    hvdrun.run(**wrong)
+                except ValueError as error:
+                    assert "cloudpickle" in str(error)
+            try:
+                hvdrun.run(functions.fails, min_np=1)
+            except NotImplementedError:
+                pass
+            """)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
