@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any, BinaryIO, Callable, Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple, Union
+from typing import Any, IO, Callable, Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 from .command import program
 
@@ -96,7 +96,7 @@ class _Results:
         return [pickle.loads(base64.b64decode("".join(self._chunks[rank]))) for rank in sorted(self._chunks)]
 
 
-def _feed(stream: BinaryIO, data: bytes) -> None:
+def _feed(stream: IO[bytes], data: bytes) -> None:
     try:
         stream.write(data)
         stream.close()
@@ -104,7 +104,7 @@ def _feed(stream: BinaryIO, data: bytes) -> None:
         pass
 
 
-def _show(stream: BinaryIO, to: TextIO, change: Callable[[str], str]) -> None:
+def _show(stream: IO[bytes], to: TextIO, change: Callable[[str], str]) -> None:
     for line in io.TextIOWrapper(stream, errors="replace"):
         text = change(line)
         if text:
@@ -180,9 +180,9 @@ def run(
     disable_cache: Optional[bool] = None,
     output_filename: Optional[str] = None,
     verbose: Union[bool, int, None] = None,
-    use_gloo: Optional[bool] = None,
-    use_mpi: Optional[bool] = None,
-    mpi_args: Optional[str] = None,
+    use_gloo: Optional[bool] = None,  # noqa: ARG001
+    use_mpi: Optional[bool] = None,  # noqa: ARG001
+    mpi_args: Optional[str] = None,  # noqa: ARG001
     network_interface: Optional[str] = None,
     network_interfaces: Union[str, Sequence[str], None] = None,
     executable: Optional[str] = None,

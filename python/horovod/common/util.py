@@ -1,11 +1,13 @@
 """Horovod's helpers that scripts import."""
 
+# ruff: noqa: ARG001 - the arguments are Horovod's
+
 from __future__ import annotations
 
 import importlib.util
 import os
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional
 
 from hvdrun import features
 from hvdrun.lists import split_list

@@ -44,13 +44,13 @@ class DistributedAdasumOptimizer:
         loss = super().step(closure)  # type: ignore[misc]
         started: List[Tuple[Any, torch.Tensor, Any]] = []
         with torch.no_grad():
-            for (name, parameter), start in zip(parameters, before):
+            for (name, parameter), start in zip(parameters, before, strict=True):
                 small, context = self._compression.compress(parameter - start)
                 pending = allreduce_async_(
                     small, name=f"adasum.{name}", op=Adasum, process_set=self._process_set
                 )
                 started.append((pending, small, context))
-            for (_, parameter), start, (pending, small, context) in zip(parameters, before, started):
+            for (_, parameter), start, (pending, small, context) in zip(parameters, before, started, strict=True):
                 pending.wait()
                 parameter.copy_(start + self._compression.decompress(small, context))
         return loss

@@ -174,7 +174,7 @@ def grouped_allreduce(
         reduced = operations.grouped_allreduce_async(
             small, None, name, op, prescale_factor, postscale_factor, process_set
         ).wait()
-    return [compression.decompress(tensor, pair[1]) for tensor, pair in zip(reduced, pairs)]
+    return [compression.decompress(tensor, pair[1]) for tensor, pair in zip(reduced, pairs, strict=True)]
 
 
 # ---- allgather ----
@@ -238,7 +238,7 @@ class HorovodGroupedAllgather(torch.autograd.Function):
         index = ctx.process_set.rank()
         own = [
             tensor.narrow(0, sum(rows_of[:index]), rows_of[index]).reshape(shape)
-            for tensor, rows_of, shape in zip(averaged, ctx.rows_of, ctx.shapes)
+            for tensor, rows_of, shape in zip(averaged, ctx.rows_of, ctx.shapes, strict=True)
         ]
         return (None, None, *own)
 
@@ -428,4 +428,4 @@ def grouped_reducescatter(
         outputs = HorovodGroupedReducescatter.apply(*options, *small)
     else:
         outputs = operations.grouped_reducescatter_async(small, *options).wait()
-    return [compression.decompress(output, pair[1]) for output, pair in zip(outputs, pairs)]
+    return [compression.decompress(output, pair[1]) for output, pair in zip(outputs, pairs, strict=True)]

@@ -101,7 +101,7 @@ class Bucket(Unit):
     def fits(self) -> bool:
         return all(
             parameter.dtype == self.dtype and parameter.is_cpu and parameter.shape == shape
-            for parameter, shape in zip(self.parameters, self.shapes)
+            for parameter, shape in zip(self.parameters, self.shapes, strict=True)
         )
 
     def view(self, index: int) -> torch.Tensor:
@@ -205,7 +205,7 @@ class Loose(Unit):
         self.pending.wait()
         self.pending = None
         with torch.no_grad():
-            for parameter, grad, (small, context) in zip(self.parameters, self.grads, self.pairs):
+            for parameter, grad, (small, context) in zip(self.parameters, self.grads, self.pairs, strict=True):
                 if small is not grad:
                     grad.copy_(self.options.compression.decompress(small, context))
                 parameter.grad = grad
@@ -256,7 +256,7 @@ def shared_zeros(count: int, dtype: torch.dtype) -> torch.Tensor:
 def _strides(parameter: torch.Tensor) -> Tuple[int, ...]:
     """Returns the strides of a gradient: those of the parameter if its elements fill their memory."""
     expected = 1
-    for stride, length in sorted(zip(parameter.stride(), parameter.shape)):
+    for stride, length in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
         if length == 1:
             continue
         if stride != expected:

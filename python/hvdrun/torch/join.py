@@ -10,7 +10,7 @@ from .naming import set_id_of
 __all__ = ["barrier", "join"]
 
 
-def join(device: int = -1) -> int:
+def join(device: int = -1) -> int:  # noqa: ARG001
     """Says that this rank has no more work, and waits until all ranks have said so.
 
     Meanwhile this rank gives zeros to the allreduces of the others. Returns the rank that joined last. `device` is

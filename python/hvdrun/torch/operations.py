@@ -274,7 +274,7 @@ def grouped_allreduce_async_(
     tensors = list(tensors)
     memories = [dense(tensor) for tensor in tensors]
     handles = _start_group(memories, None, name, op, factors, process_set) if tensors else []
-    return Pending(handles, lambda: [_write_back(*pair) for pair in zip(tensors, memories)])
+    return Pending(handles, lambda: [_write_back(*pair) for pair in zip(tensors, memories, strict=True)])
 
 
 def grouped_allreduce_(
@@ -416,9 +416,9 @@ def grouped_allgather_async(
 def split_list(splits: Splits) -> List[int]:
     """Returns the splits as numbers. ValueError: they are no integers in one dimension."""
     tensor = splits if isinstance(splits, torch.Tensor) else torch.as_tensor(splits)
-    if tensor.dim() != 1 or tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
-        if tensor.numel() or tensor.dim() != 1:
-            raise ValueError(f"splits are integers in one dimension, not {tensor.dtype} of shape {list(tensor.shape)}")
+    whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool)
+    if tensor.dim() != 1 or (tensor.numel() and not whole):
+        raise ValueError(f"splits are integers in one dimension, not {tensor.dtype} of shape {list(tensor.shape)}")
     return [int(split) for split in tensor.tolist()]
 
 

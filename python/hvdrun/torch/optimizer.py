@@ -411,7 +411,7 @@ def _checked_groups(groups: Optional[Groups], num_groups: int) -> Optional[Group
     return groups
 
 
-def DistributedOptimizer(  # noqa: N802 - Horovod's name
+def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
     compression: Type[Compressor] = Compression.none,
