@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Sequence, Union
 
-from hvdrun import _hvd, exit, names
+from hvdrun import _hvd, names
 from hvdrun import process_sets as sets
 from hvdrun._hvd import (
     cross_rank,
@@ -17,6 +17,7 @@ from hvdrun._hvd import (
     size,
     version,
 )
+from hvdrun.exit import watch
 
 __all__ = [
     "cross_rank",
@@ -60,7 +61,7 @@ def init(
     was_initialized = _hvd.is_initialized()
     _hvd.init()
     _check_comm(comm)
-    exit.watch()
+    watch()
     if was_initialized:
         return
     _begin_sets(process_sets)

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any, IO, Callable, Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple, Union
+from typing import IO, Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 from .command import program
 

@@ -41,7 +41,11 @@ class States(TorchCase):
                 hvd.broadcast_parameters(wrong, root_rank=0)
 
     def test_parameters_from_the_last_rank(self):
-        tensors = {"number": torch.tensor(self.rank), "nothing": None, "turned": torch.full((2, 3), float(self.rank)).t()}
+        tensors = {
+            "number": torch.tensor(self.rank),
+            "nothing": None,
+            "turned": torch.full((2, 3), float(self.rank)).t(),
+        }
         hvd.broadcast_parameters(tensors, root_rank=self.size - 1)
         self.assertEqual(int(tensors["number"]), self.size - 1)
         self.assertEqual(tensors["turned"].tolist(), [[float(self.size - 1)] * 2] * 3)
@@ -77,7 +81,9 @@ class States(TorchCase):
                         self.step(model, optimizer, x)
                     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
                     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-                    self.assertEqual(optimizer.param_groups[0]["lr"], hvd.broadcast_object(optimizer.param_groups[0]["lr"]))
+                    self.assertEqual(
+                        optimizer.param_groups[0]["lr"], hvd.broadcast_object(optimizer.param_groups[0]["lr"])
+                    )
                     types = hvd.allgather_object({k: type(v).__name__ for k, v in optimizer.param_groups[0].items()})
                     self.assertEqual(types[0], types[self.rank])
                     self.step(model, optimizer, x)
@@ -93,7 +99,7 @@ class States(TorchCase):
         before = [parameter.detach().clone() for parameter in model.parameters()]
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         self.assertEqual(optimizer.param_groups[0]["lr"], 0.1)
-        for parameter, old in zip(model.parameters(), before):
+        for parameter, old in zip(model.parameters(), before, strict=True):
             self.same(parameter.detach(), old)
             self.assertIsNotNone(parameter.grad)
         self.assertFalse(optimizer.state)

@@ -56,7 +56,7 @@ class Gradients(TorchCase):
         leaves = [self.leaf(3), self.leaf(2, 2)]
         results = hvd.grouped_allreduce(leaves, op=hvd.Sum)
         loss = sum((result * self.weights(self.rank, *result.shape)).sum() for result in results)
-        for leaf, gradient in zip(leaves, torch.autograd.grad(loss, leaves)):
+        for leaf, gradient in zip(leaves, torch.autograd.grad(loss, leaves), strict=True):
             self.same(gradient, sum(self.weights(rank, *leaf.shape) for rank in range(self.size)), 1e-12)
 
     def test_allgather(self):

@@ -11,8 +11,6 @@ import tempfile
 import textwrap
 import unittest
 
-from torch_case import hvd  # skips without torch
-
 HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
 BEGIN = "import os, sys, time, torch\nimport horovod.torch as hvd\nhvd.init()\nrank = hvd.rank()\n"
 
@@ -49,8 +47,12 @@ class Ends(unittest.TestCase):
 
     def test_an_exception_while_the_other_is_in_init(self):
         program = "import sys, os, horovod.torch as hvd\nif os.environ['HVD_RANK'] == '1': sys.exit(5)\nhvd.init()"
-        ended = subprocess.run([HVDRUN, "-np", "2", "--timeout", "60", sys.executable, "-c", program],
-                               capture_output=True, text=True, timeout=100)
+        ended = subprocess.run(
+            [HVDRUN, "-np", "2", "--timeout", "60", sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
         self.assertEqual(ended.returncode, 5, ended.stderr)
         self.assertIn("rank 1", ended.stderr)
 
@@ -84,17 +86,21 @@ class Ends(unittest.TestCase):
 
 class Alone(unittest.TestCase):
     def test_without_hvdrun(self):
-        ended = job("""
+        ended = job(
+            """
             assert hvd.size() == 1 and rank == 0
             model = torch.nn.Linear(2, 1)
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
             model(hvd.allreduce(torch.ones(1, 2))).sum().backward()
             optimizer.step()
-            """, ranks=0)
+            """,
+            ranks=0,
+        )
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
     def test_a_child_of_fork(self):
-        ended = job("""
+        ended = job(
+            """
             child = os.fork()
             if child == 0:
                 try:
@@ -103,13 +109,16 @@ class Alone(unittest.TestCase):
                     print(type(error).__name__, flush=True)
                 os._exit(0)
             os.waitpid(child, 0)
-            """, ranks=0)
+            """,
+            ranks=0,
+        )
         self.assertEqual((ended.returncode, ended.stdout), (0, "ForkedError\n"))
 
 
 class HorovodNames(unittest.TestCase):
     def test_modules(self):
-        ended = job("""
+        ended = job(
+            """
             import horovod, horovod.common.util as util
             from horovod.common.basics import HorovodBasics
             from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -128,12 +137,16 @@ class HorovodNames(unittest.TestCase):
             with util.env(A_NAME="1", PATH=None):
                 assert os.environ["A_NAME"] == "1" and "PATH" not in os.environ
             assert "A_NAME" not in os.environ and "PATH" in os.environ
-            """, ranks=0)
+            """,
+            ranks=0,
+        )
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
     def test_horovodrun(self):
         program = [sys.executable, "-c", "from hvdrun.command import main; main()"]
-        ended = subprocess.run([*program, "-np", "1", "sh", "-c", "echo $HVD_SIZE; exit 3"], capture_output=True, text=True)
+        ended = subprocess.run(
+            [*program, "-np", "1", "sh", "-c", "echo $HVD_SIZE; exit 3"], capture_output=True, text=True
+        )
         self.assertEqual((ended.returncode, ended.stdout), (3, "1\n"))
 
 
@@ -161,8 +174,13 @@ class Run(unittest.TestCase):
             with open(os.path.join(folder, "functions.py"), "w") as file:
                 file.write(textwrap.dedent(self.MODULE))
             path = f"import sys; sys.path.insert(0, {folder!r})\nimport hvdrun, functions\n"
-            return subprocess.run([sys.executable, "-c", path + textwrap.dedent(program)], capture_output=True,
-                                  text=True, timeout=100, stdin=subprocess.DEVNULL)
+            return subprocess.run(
+                [sys.executable, "-c", path + textwrap.dedent(program)],
+                capture_output=True,
+                text=True,
+                timeout=100,
+                stdin=subprocess.DEVNULL,
+            )
 
     def test_results_by_rank(self):
         ended = self.python("""

@@ -20,7 +20,9 @@ class Reductions(TorchCase):
             total = wide.sum(0)
         elif op == hvd.Average:
             total = wide.sum(0)
-            total = total / len(ranks) if dtype.is_floating_point else torch.div(total, len(ranks), rounding_mode="trunc")
+            total = (
+                total / len(ranks) if dtype.is_floating_point else torch.div(total, len(ranks), rounding_mode="trunc")
+            )
         elif op == hvd.Product:
             total = wide.prod(0)
         else:
@@ -70,14 +72,23 @@ class Reductions(TorchCase):
 
     def test_groups_of_several_dtypes(self):
         everyone = list(range(self.size))
-        kinds = [([3], torch.float32), ([2, 2], torch.int32), ([], torch.float32), ([0], torch.float64), ([5], torch.int32)]
+        kinds = [
+            ([3], torch.float32),
+            ([2, 2], torch.int32),
+            ([], torch.float32),
+            ([0], torch.float64),
+            ([5], torch.int32),
+        ]
         own = [self.of_rank(self.rank, shape, dtype) for shape, dtype in kinds]
         expected = [self.reduced(shape, dtype, hvd.Sum, everyone) for shape, dtype in kinds]
-        for result in (hvd.grouped_allreduce(own, op=hvd.Sum), hvd.synchronize(hvd.grouped_allreduce_async(own, op=hvd.Sum))):
-            for actual, wanted in zip(result, expected):
+        for result in (
+            hvd.grouped_allreduce(own, op=hvd.Sum),
+            hvd.synchronize(hvd.grouped_allreduce_async(own, op=hvd.Sum)),
+        ):
+            for actual, wanted in zip(result, expected, strict=True):
                 self.same(actual, wanted, 1e-6)
         copies = [tensor.clone() for tensor in own]
-        for actual, copy, wanted in zip(hvd.grouped_allreduce_(copies, op=hvd.Sum), copies, expected):
+        for actual, copy, wanted in zip(hvd.grouped_allreduce_(copies, op=hvd.Sum), copies, expected, strict=True):
             self.assertIs(actual, copy)
             self.same(copy, wanted, 1e-6)
         self.assertEqual(hvd.grouped_allreduce([]), [])
@@ -98,7 +109,10 @@ class Reductions(TorchCase):
         self.same(group[1].contiguous(), total[1:, 1:].contiguous())
 
     def test_many_under_way_and_poll(self):
-        handles = [hvd.allreduce_async(torch.full([100], float(self.rank + i)), op=hvd.Sum, name=f"many.{i}") for i in range(50)]
+        handles = [
+            hvd.allreduce_async(torch.full([100], float(self.rank + i)), op=hvd.Sum, name=f"many.{i}")
+            for i in range(50)
+        ]
         for i in reversed(range(50)):
             result = hvd.synchronize(handles[i])
             self.assertTrue(hvd.poll(handles[i]))
@@ -194,7 +208,13 @@ class Movements(TorchCase):
 
     def test_wrong_splits(self):
         own = torch.ones(self.size)
-        for splits in ([1] * (self.size + 1), [2] * self.size, [-1] * self.size, torch.ones(self.size), torch.ones(1, self.size)):
+        for splits in (
+            [1] * (self.size + 1),
+            [2] * self.size,
+            [-1] * self.size,
+            torch.ones(self.size),
+            torch.ones(1, self.size),
+        ):
             with self.assertRaises(ValueError):
                 hvd.alltoall(own, splits)
         with self.assertRaises(ValueError):
@@ -204,7 +224,9 @@ class Movements(TorchCase):
                 hvd.alltoall(torch.ones(self.size + 1))
 
     def test_reducescatter(self):
-        for dtype, rows, op in itertools.product([torch.int32, torch.int64, *FLOATS], [self.size * 2, self.size + 1, 1, 0], [hvd.Sum, hvd.Average]):
+        for dtype, rows, op in itertools.product(
+            [torch.int32, torch.int64, *FLOATS], [self.size * 2, self.size + 1, 1, 0], [hvd.Sum, hvd.Average]
+        ):
             with self.subTest(dtype=dtype, rows=rows, op=op):
                 own = self.of_rank(self.rank, [rows, 3], dtype)
                 total = self.of_all([rows, 3], dtype, list(range(self.size))).to(torch.float64).sum(0)
@@ -258,7 +280,10 @@ class ProcessSets(TorchCase):
             self.same(hvd.broadcast(mine, root, process_set=self.own), torch.ones(4) * root)
         rows = torch.ones(len(self.ranks), 2) * self.rank
         self.same(hvd.reducescatter(rows, op=hvd.Sum, process_set=self.own), torch.full([1, 2], total))
-        self.same(hvd.alltoall(rows, process_set=self.own)[:, 0].contiguous(), torch.tensor([float(rank) for rank in self.ranks]))
+        self.same(
+            hvd.alltoall(rows, process_set=self.own)[:, 0].contiguous(),
+            torch.tensor([float(rank) for rank in self.ranks]),
+        )
         hvd.barrier(process_set=self.own)
 
     def test_a_foreign_set_and_root(self):
@@ -274,8 +299,23 @@ class ProcessSets(TorchCase):
 
 class Errors(TorchCase):
     def test_what_cannot_be_sent(self):
-        for wrong in (3, [1.0], None, torch.ones(2, dtype=torch.complex64), torch.eye(2).to_sparse(), torch.empty(2, device="meta")):
-            for call in (hvd.allreduce, hvd.allreduce_, hvd.allreduce_async, hvd.allgather, lambda t: hvd.broadcast(t, 0), hvd.reducescatter, hvd.alltoall):
+        for wrong in (
+            3,
+            [1.0],
+            None,
+            torch.ones(2, dtype=torch.complex64),
+            torch.eye(2).to_sparse(),
+            torch.empty(2, device="meta"),
+        ):
+            for call in (
+                hvd.allreduce,
+                hvd.allreduce_,
+                hvd.allreduce_async,
+                hvd.allgather,
+                lambda t: hvd.broadcast(t, 0),
+                hvd.reducescatter,
+                hvd.alltoall,
+            ):
                 with self.assertRaises(TypeError):
                     call(wrong)
 

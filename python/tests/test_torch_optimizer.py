@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import unittest
 import warnings
@@ -44,7 +45,7 @@ class OptimizerCase(TorchCase):
         return self.x[step, rows], self.y[step, rows]
 
     def same_models(self, model: torch.nn.Module, other: torch.nn.Module, tolerance: float = 1e-9) -> None:
-        for (name, parameter), wanted in zip(model.named_parameters(), other.parameters()):
+        for (name, parameter), wanted in zip(model.named_parameters(), other.parameters(), strict=True):
             with self.subTest(parameter=name):
                 self.same(parameter.detach(), wanted.detach(), tolerance)
 
@@ -59,7 +60,10 @@ class Steps(OptimizerCase):
         self.assertIsInstance(optimizer, type(alone))
         zero = {} if set_to_none is None else {"set_to_none": set_to_none}
         for step in range(steps):
-            for trained, by, (x, y) in ((model, optimizer, self.own(step)), (single, alone, (self.x[step], self.y[step]))):
+            for trained, by, (x, y) in (
+                (model, optimizer, self.own(step)),
+                (single, alone, (self.x[step], self.y[step])),
+            ):
                 by.zero_grad(**zero)
                 F.mse_loss(trained(x), y).backward()
                 by.step()
@@ -96,7 +100,10 @@ class Steps(OptimizerCase):
         )  # fmt: skip
         alone = torch.optim.SGD(single.parameters(), lr=0.1)
         for step in range(3):
-            for trained, by, (x, y) in ((model, optimizer, self.own(step)), (single, alone, (self.x[step], self.y[step]))):
+            for trained, by, (x, y) in (
+                (model, optimizer, self.own(step)),
+                (single, alone, (self.x[step], self.y[step])),
+            ):
                 by.zero_grad()
                 F.mse_loss(trained(x), y).backward()
                 by.step()
@@ -130,7 +137,7 @@ class Steps(OptimizerCase):
                 return tensor * 2, None
 
             @staticmethod
-            def decompress(tensor, context):
+            def decompress(tensor, _context):
                 return tensor / 2
 
         self.train(lambda p: torch.optim.SGD(p, lr=0.1), compression=Doubled)
@@ -163,15 +170,17 @@ class Steps(OptimizerCase):
         model, single = net(), net()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         alone = torch.optim.SGD(single.parameters(), lr=0.1)
-        for step in range(3):
-            def closure(trained, by, x, y):
-                by.zero_grad()
-                loss = F.mse_loss(trained(x), y)
-                loss.backward()
-                return loss
 
-            self.assertIsNotNone(optimizer.step(lambda: closure(model, optimizer, *self.own(step))))
-            alone.step(lambda: closure(single, alone, self.x[step], self.y[step]))
+        def closure(trained, by, data):
+            by.zero_grad()
+            loss = F.mse_loss(trained(data[0]), data[1])
+            loss.backward()
+            return loss
+
+        for step in range(3):
+            loss = optimizer.step(functools.partial(closure, model, optimizer, self.own(step)))
+            self.assertIsNotNone(loss)
+            alone.step(functools.partial(closure, single, alone, (self.x[step], self.y[step])))
         self.same_models(model, single)
 
 
@@ -248,7 +257,7 @@ class Gradients(OptimizerCase):
         kept[0].grad = torch.full_like(kept[0], float(self.rank))  # too late: the gradient travels
         kept[1].grad = None
         optimizer.synchronize()
-        for parameter, wanted in zip(kept, expected):
+        for parameter, wanted in zip(kept, expected, strict=True):
             self.same(parameter.grad, wanted, 1e-12)
         with optimizer.skip_synchronize():
             optimizer.step()
@@ -268,7 +277,7 @@ class Gradients(OptimizerCase):
                 else:
                     parameter.grad += self.rank
             optimizer.step()
-            for parameter, old in zip(model.parameters(), before):
+            for parameter, old in zip(model.parameters(), before, strict=True):
                 self.same(parameter.detach(), old - 0.1 * sum(range(self.size)) / self.size, 1e-12)
 
     def test_branches_that_ranks_do_not_use(self):
@@ -279,7 +288,7 @@ class Gradients(OptimizerCase):
             optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
             alone = torch.optim.Adam(single.parameters(), lr=0.1, weight_decay=0.5)
             x = torch.randn(self.size, 3, 4, dtype=torch.float64)
-            for step in range(4):
+            for _step in range(4):
                 optimizer.zero_grad(set_to_none=set_to_none)
                 alone.zero_grad(set_to_none=set_to_none)
                 model(x[self.rank], self.rank % 2).square().mean().backward()
@@ -299,7 +308,10 @@ class Gradients(OptimizerCase):
                     parameter.requires_grad_(step % 2 == 1)
                 for parameter in trained[2].parameters():
                     parameter.requires_grad_(step % 3 != 1)
-            for trained, by, (x, y) in ((model, optimizer, self.own(step)), (single, alone, (self.x[step], self.y[step]))):
+            for trained, by, (x, y) in (
+                (model, optimizer, self.own(step)),
+                (single, alone, (self.x[step], self.y[step])),
+            ):
                 by.zero_grad(set_to_none=True)
                 F.mse_loss(trained(x), y).backward()
                 by.step()
@@ -310,11 +322,17 @@ class Gradients(OptimizerCase):
         torch.manual_seed(3)
         generator, judge = torch.nn.Linear(4, 4).double(), torch.nn.Linear(4, 1).double()
         alone = copy.deepcopy((generator, judge))
-        by = [hvd.DistributedOptimizer(torch.optim.SGD(m.parameters(), lr=0.1), named_parameters=m.named_parameters()) for m in (generator, judge)]
+        by = [
+            hvd.DistributedOptimizer(torch.optim.SGD(m.parameters(), lr=0.1), named_parameters=m.named_parameters())
+            for m in (generator, judge)
+        ]
         alone_by = [torch.optim.SGD(m.parameters(), lr=0.1) for m in alone]
         x = torch.randn(self.size, 3, 4, dtype=torch.float64)
         for step in range(4):
-            for (first, second), optimizers, data in (((generator, judge), by, x[self.rank]), (alone, alone_by, x.flatten(0, 1))):
+            for (first, second), optimizers, data in (
+                ((generator, judge), by, x[self.rank]),
+                (alone, alone_by, x.flatten(0, 1)),
+            ):
                 for parameter in first.parameters():
                     parameter.requires_grad_(step % 2 == 0)
                 for parameter in second.parameters():
@@ -335,7 +353,7 @@ class Gradients(OptimizerCase):
         before = [parameter.detach().clone() for parameter in model.parameters()]
         F.mse_loss(model(self.own(0)[0].float()), self.own(0)[1].float()).backward()
         optimizer.step()
-        for parameter, old in zip(model.parameters(), before):
+        for parameter, old in zip(model.parameters(), before, strict=True):
             self.assertEqual(parameter.dtype, torch.float32)
             self.same(hvd.broadcast(parameter.detach(), 0), parameter.detach())
             self.assertFalse(torch.equal(parameter, old))
@@ -349,7 +367,9 @@ class Gradients(OptimizerCase):
         optimizer.zero_grad()
         (more * float(self.rank)).sum().backward()
         optimizer.step()
-        self.same(more.detach(), torch.full([3], 1 - 0.1 * sum(range(self.size)) / self.size, dtype=torch.float64), 1e-12)
+        self.same(
+            more.detach(), torch.full([3], 1 - 0.1 * sum(range(self.size)) / self.size, dtype=torch.float64), 1e-12
+        )
 
     def test_models_that_differ(self):
         self.needs(2)
@@ -404,7 +424,7 @@ class Gradients(OptimizerCase):
         kept = [parameter.grad for parameter in model.parameters()]
         values = [grad.clone() for grad in kept]
         del optimizer
-        for grad, value in zip(kept, values):
+        for grad, value in zip(kept, values, strict=True):
             self.same(grad, value)
         self.backward(model)
 
@@ -460,9 +480,8 @@ class Construction(OptimizerCase):
                 by.step()
         self.same_models(model, single, 1e-7)
         if self.size > 1:
-            with self.assertRaises(AssertionError):
-                with optimizer.skip_synchronize():
-                    pass
+            with self.assertRaises(AssertionError), optimizer.skip_synchronize():
+                pass
 
 
 if __name__ == "__main__":

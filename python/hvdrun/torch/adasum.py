@@ -46,9 +46,7 @@ class DistributedAdasumOptimizer:
         with torch.no_grad():
             for (name, parameter), start in zip(parameters, before, strict=True):
                 small, context = self._compression.compress(parameter - start)
-                pending = allreduce_async_(
-                    small, name=f"adasum.{name}", op=Adasum, process_set=self._process_set
-                )
+                pending = allreduce_async_(small, name=f"adasum.{name}", op=Adasum, process_set=self._process_set)
                 started.append((pending, small, context))
             for (_, parameter), start, (pending, small, context) in zip(parameters, before, started, strict=True):
                 pending.wait()

@@ -94,9 +94,7 @@ class HorovodAllreduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:  # type: ignore[override]
         op, prescale, postscale, process_set = ctx.options
-        reduced = allreduce(
-            grad, op=op, prescale_factor=prescale, postscale_factor=postscale, process_set=process_set
-        )
+        reduced = allreduce(grad, op=op, prescale_factor=prescale, postscale_factor=postscale, process_set=process_set)
         return reduced, None, None, None, None, None
 
 
@@ -355,9 +353,7 @@ class HorovodReducescatter(torch.autograd.Function):
         postscale: float,
     ) -> torch.Tensor:  # fmt: skip
         ctx.factor, ctx.process_set = _scatter_factor(op, prescale, postscale, process_set), process_set
-        result: torch.Tensor = operations.reducescatter_async(
-            tensor, name, op, process_set, prescale, postscale
-        ).wait()
+        result: torch.Tensor = operations.reducescatter_async(tensor, name, op, process_set, prescale, postscale).wait()
         return result
 
     @staticmethod
@@ -399,9 +395,7 @@ class HorovodGroupedReducescatter(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> Tensors:  # fmt: skip
         ctx.factor, ctx.process_set = _scatter_factor(op, prescale, postscale, process_set), process_set
-        return tuple(
-            operations.grouped_reducescatter_async(tensors, name, op, process_set, prescale, postscale).wait()
-        )
+        return tuple(operations.grouped_reducescatter_async(tensors, name, op, process_set, prescale, postscale).wait())
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:

@@ -49,9 +49,7 @@ def broadcast_object(
     return obj if root else _object_of(data)
 
 
-def allgather_object(
-    obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> List[Any]:
+def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> List[Any]:
     """Returns the objects of all ranks, in the order of ranks. obj: as for broadcast_object()."""
     data, sizes = gather_with_rows(_bytes_of(obj), name, process_set).wait()
     return [_object_of(part) for part in torch.split(data, sizes)]
@@ -89,7 +87,7 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
 class _Place(NamedTuple):
     """Stands for a tensor in a state that travels without its tensors."""
 
-    index: int
+    number: int
     shape: Tuple[int, ...]
     dtype: torch.dtype
 
@@ -163,8 +161,7 @@ def broadcast_optimizer_state(
     if not root:
         state, tensors = _make_tensors(structure)
     for pending in [
-        broadcast_async_(tensor.detach(), root_rank, f"optimizer_state.{index}")
-        for index, tensor in enumerate(tensors)
+        broadcast_async_(tensor.detach(), root_rank, f"optimizer_state.{index}") for index, tensor in enumerate(tensors)
     ]:
         pending.wait()
     if not root:

@@ -324,9 +324,10 @@ class DistributedOptimizerBase:
 
         closure: computes the loss and its gradients anew; the gradients are synchronized each time.
         """
-        exchange, base = self._exchange, super()
+        exchange = self._exchange
+        base: Any = super()
         if exchange is None:
-            return base.step(closure)  # type: ignore[misc]
+            return base.step(closure)
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
@@ -341,7 +342,7 @@ class DistributedOptimizerBase:
         self._synchronized = False
         exchange.hide_unused()
         try:
-            return base.step(closure)  # type: ignore[misc]
+            return base.step(closure)
         finally:
             exchange.show_unused()
 
@@ -366,16 +367,17 @@ class DistributedOptimizerBase:
         set_to_none: as in torch's zero_grad. Gradients in shared memory stay there as zeros; with set_to_none the
         optimizer takes a parameter that no rank uses for one without gradient.
         """
-        exchange, base = self._exchange, super()
+        exchange = self._exchange
+        base: Any = super()
         if exchange is not None and exchange.busy:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
             )
         if exchange is None or exchange.units is None:
-            base.zero_grad(*args, **kwargs)  # type: ignore[misc]
+            base.zero_grad(*args, **kwargs)
             return
-        own = inspect.signature(base.zero_grad).parameters.get("set_to_none")  # type: ignore[misc]
+        own = inspect.signature(base.zero_grad).parameters.get("set_to_none")
         default = own.default if own is not None else False
         exchange.clear(bool(args[0] if args else kwargs.get("set_to_none", default)))
 

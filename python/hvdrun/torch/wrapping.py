@@ -16,7 +16,7 @@ def wrap(optimizer: torch.optim.Optimizer, base: type, fields: Dict[str, Any]) -
 
     base: its methods come before those of the optimizer's class. fields: further attributes of the new object.
     """
-    kind = type(type(optimizer).__name__, (base, type(optimizer)), {"__module__": base.__module__})
+    kind: Any = type(type(optimizer).__name__, (base, type(optimizer)), {"__module__": base.__module__})
     wrapped = kind.__new__(kind)
     # A scheduler that was made before puts a step() of the old object there.
     wrapped.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")
