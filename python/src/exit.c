@@ -1,8 +1,8 @@
-/* The end of the program. A rank that ends with status 0 leaves the job, and waits for the others there. A rank that ends
- * with another status leaves nothing to wait for: the others hear of its death.
+/* The end of the program. A rank that ends with status 0 leaves the job, and waits for the others there. A rank
+ * that ends with another status leaves nothing to wait for: the others hear of its death.
  *
- * Python does not tell its own exit handlers the status; the C library does. When its handlers run, Python has ended: this
- * file uses nothing of Python then. */
+ * Python does not tell its own exit handlers the status; the C library does. When its handlers run, Python has
+ * ended: leave_job uses nothing of Python. */
 #include "python/src/binding.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@ static void leave_job(int status, void *unused)
     if (status != 0 || hvd_is_initialized() != 1)
         return;
     if (operations_pending() > 0)
-        fprintf(stderr, "hvdrun: rank %d ends while %zu operations are pending: wait for them first\n", hvd_rank(),
-                operations_pending());
+        fprintf(stderr, "hvdrun: rank %d ends while %zu operations are pending: wait for them first\n",
+                hvd_rank(), operations_pending());
     else if (hvd_shutdown() != HVD_SUCCESS)
         fprintf(stderr, "hvdrun: shutdown at the end of the program: %s\n", hvd_last_error());
 }
@@ -31,5 +31,6 @@ static PyObject *watch_exit(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-PyMethodDef exit_methods[] = {
-    {"watch_exit", watch_exit, METH_NOARGS, "watch_exit(): leave the job when the program ends with status 0"}, {0}};
+PyMethodDef exit_methods[] = {{"watch_exit", watch_exit, METH_NOARGS,
+                               "watch_exit(): leave the job when the program ends with status 0"},
+                              {0}};

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import itertools
 import unittest
 import warnings
@@ -424,8 +425,10 @@ class Gradients(OptimizerCase):
         kept = [parameter.grad for parameter in model.parameters()]
         values = [grad.clone() for grad in kept]
         del optimizer
-        for grad, value in zip(kept, values, strict=True):
+        gc.collect()
+        for parameter, grad, value in zip(model.parameters(), kept, values, strict=True):
             self.same(grad, value)
+            self.same(parameter.grad, value)
         self.backward(model)
 
 
@@ -465,6 +468,16 @@ class Construction(OptimizerCase):
         scheduler.step()
         self.assertEqual(optimizer.param_groups[0]["lr"], 0.2)
         optimizer.load_state_dict(optimizer.state_dict())
+
+    def test_a_copy_steps_alone(self):
+        model = net()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        alone = copy.deepcopy(optimizer)
+        for parameter in alone.param_groups[0]["params"]:
+            parameter.grad = torch.full_like(parameter, float(self.rank))
+        alone.step()
+        first, old = alone.param_groups[0]["params"][0], model[0].weight
+        self.same(first.detach(), old.detach() - 0.1 * self.rank, 1e-12)
 
     def test_adasum(self):
         if self.size & (self.size - 1):

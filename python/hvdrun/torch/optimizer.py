@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 import warnings
 import weakref
 from contextlib import contextmanager
@@ -76,6 +77,10 @@ class Exchange:
         self.accumulators: List[Any] = []
         self.add_hooks()
         _exchanges.add(self)
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.release()
 
     # ---- parameters and hooks ----
 
@@ -284,16 +289,16 @@ class Exchange:
 class DistributedOptimizerBase:
     """What DistributedOptimizer() adds to the class of an optimizer."""
 
-    _exchange: Optional[Exchange]
-    _should_synchronize: bool
-    _synchronized: bool
+    # A copy of the object is an optimizer of this rank alone.
+    _exchange: Optional[Exchange] = None
+    _should_synchronize = True
+    _synchronized = False
+    _passes = 1
 
     @property
     def backward_passes_per_step(self) -> int:
         """The number of backward passes whose gradients are added on each rank before they travel."""
         return self._passes
-
-    _passes: int
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Sets backward_passes_per_step, between two steps."""
@@ -447,13 +452,7 @@ def DistributedOptimizer(
     takes_part = process_set.included() and process_set.size() > 1
     if op == Adasum and takes_part:
         return make_adasum_optimizer(optimizer, named, compression, backward_passes_per_step, process_set)
-    wrapped = wrap(
-        optimizer, DistributedOptimizerBase,
-        {
-            "_exchange": None, "_passes": backward_passes_per_step, "_should_synchronize": True,
-            "_synchronized": False,
-        },
-    )  # fmt: skip
+    wrapped = wrap(optimizer, DistributedOptimizerBase, {"_passes": backward_passes_per_step})
     if takes_part:
         options = Options(op, 1 / gradient_predivide_factor, gradient_predivide_factor, compression, process_set)
         wrapped._exchange = Exchange(named, wrapped, backward_passes_per_step, groups, sparse_as_dense, options)
