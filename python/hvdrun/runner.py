@@ -22,6 +22,7 @@ import threading
 from typing import IO, Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, TextIO, Tuple, Union
 
 from .command import program
+from .pickling import pickler
 
 __all__ = ["run", "serve"]
 
@@ -30,26 +31,18 @@ _TAIL = 20
 _OWN_FORMAT = ("HVDRUN_TAG", "HVDRUN_COLLAPSE", "HVDRUN_PREFIX_OUTPUT_WITH_TIMESTAMP", "HVDRUN_SHOW_RANK")
 
 
-def _pickler() -> Any:
-    try:
-        import cloudpickle
-    except ImportError:
-        return pickle
-    return cloudpickle
-
-
 def _pack(func: Callable[..., Any], args: Sequence[Any], kwargs: Optional[Mapping[str, Any]], mark: str) -> bytes:
     """Returns what the ranks read. ValueError: the function cannot be pickled."""
-    pickler = _pickler()
-    if pickler is pickle and getattr(func, "__module__", None) == "__main__":
+    chosen = pickler()
+    if chosen is pickle and getattr(func, "__module__", None) == "__main__":
         raise ValueError(
             f"{getattr(func, '__qualname__', func)!r} is of __main__, which the ranks do not have: "
             "pip install cloudpickle, or put the function into a module"
         )
     try:
-        call = pickler.dumps((func, tuple(args), dict(kwargs or {})))
+        call = chosen.dumps((func, tuple(args), dict(kwargs or {})))
     except Exception as error:
-        hint = "" if pickler is not pickle else "; pip install cloudpickle, which can pickle more"
+        hint = "" if chosen is not pickle else "; pip install cloudpickle, which can pickle more"
         raise ValueError(f"the function or its arguments cannot be pickled: {error}{hint}") from error
     return pickle.dumps((mark, sys.path, call))
 
@@ -60,7 +53,7 @@ def serve() -> None:
     sys.path[:] = path
     func, args, kwargs = pickle.loads(call)
     out = os.dup(1)
-    result = _pickler().dumps(func(*args, **kwargs))
+    result = pickler().dumps(func(*args, **kwargs))
     sys.stdout.flush()
     text = base64.b64encode(result).decode()
     chunks = [text[begin : begin + _CHUNK] for begin in range(0, len(text), _CHUNK)]

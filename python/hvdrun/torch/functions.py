@@ -8,14 +8,10 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 import torch
 
 from hvdrun import _hvd
+from hvdrun.pickling import pickler
 from hvdrun.process_sets import ProcessSet, global_process_set
 
 from .operations import Pending, broadcast_, broadcast_async_, gather_with_rows
-
-try:
-    import cloudpickle as _pickler  # functions and classes of the script itself, too
-except ImportError:
-    _pickler = pickle
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -25,7 +21,7 @@ Parameters = Union[
 
 
 def _bytes_of(obj: Any) -> torch.Tensor:
-    return torch.frombuffer(bytearray(_pickler.dumps(obj)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(pickler().dumps(obj)), dtype=torch.uint8)
 
 
 def _object_of(data: torch.Tensor) -> Any:
