@@ -257,6 +257,11 @@ class Job(TorchCase):
             optimizer.zero_grad()
             F.mse_loss(model(torch.ones(1, 2)), torch.ones(1, 1)).backward()
             optimizer.step()
+            F.mse_loss(model(torch.ones(1, 2)), torch.zeros(1, 1)).backward()  # its allreduce may be under way
+            if self.size > 1:
+                with self.assertRaises(AssertionError):
+                    optimizer.zero_grad()
+            optimizer.step()
             value = model.weight.grad.clone()
             hvd.shutdown()
             self.assertFalse(hvd.is_initialized())

@@ -284,6 +284,7 @@ class Exchange:
             unit.release()
         self.units = self.prefix = None
         self.unit_of = {}
+        self.reset()
 
 
 class DistributedOptimizerBase:
