@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
 import unittest
+
+from torch_case import hvd
+
+import hvdrun
 
 HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
 BEGIN = "import os, sys, time, torch\nimport horovod.torch as hvd\nhvd.init()\nrank = hvd.rank()\n"
@@ -115,7 +120,81 @@ class Alone(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stdout), (0, "ForkedError\n"))
 
 
+REDUCE = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set=P"
+SCATTER = "name=None {}op=0 process_set=P prescale_factor=1.0 postscale_factor=1.0"
+SIGNATURES = {
+    "allreduce": "tensor " + REDUCE.format("compression=C "),
+    "allreduce_": "tensor " + REDUCE.format(""),
+    "allreduce_async": "tensor " + REDUCE.format(""),
+    "allreduce_async_": "tensor " + REDUCE.format(""),
+    "grouped_allreduce": "tensors " + REDUCE.format("compression=C "),
+    "grouped_allreduce_": "tensors " + REDUCE.format(""),
+    "grouped_allreduce_async": "tensors " + REDUCE.format(""),
+    "grouped_allreduce_async_": "tensors " + REDUCE.format(""),
+    "sparse_allreduce_async": "tensor name op process_set=P",
+    "allgather": "tensor name=None process_set=P",
+    "allgather_async": "tensor name=None process_set=P",
+    "grouped_allgather": "tensors name=None process_set=P",
+    "grouped_allgather_async": "tensors name=None process_set=P",
+    "broadcast": "tensor root_rank name=None process_set=P",
+    "broadcast_": "tensor root_rank name=None process_set=P",
+    "broadcast_async": "tensor root_rank name=None process_set=P",
+    "broadcast_async_": "tensor root_rank name=None process_set=P",
+    "alltoall": "tensor splits=None name=None process_set=P",
+    "alltoall_async": "tensor splits=None name=None process_set=P",
+    "reducescatter": "tensor " + SCATTER.format("compression=C "),
+    "reducescatter_async": "tensor " + SCATTER.format(""),
+    "grouped_reducescatter": "tensors " + SCATTER.format("compression=C "),
+    "grouped_reducescatter_async": "tensors " + SCATTER.format(""),
+    "poll": "handle",
+    "synchronize": "handle",
+    "join": "device=-1",
+    "barrier": "process_set=P",
+    "add_process_set": "process_set",
+    "remove_process_set": "process_set",
+    "ProcessSet": "ranks_or_comm",
+    "start_timeline": "file_path mark_cycles=False",
+    "stop_timeline": "",
+    "broadcast_parameters": "params root_rank",
+    "broadcast_optimizer_state": "optimizer root_rank model=None",
+    "broadcast_object": "obj root_rank=0 name=None process_set=P",
+    "allgather_object": "obj name=None",
+    "SyncBatchNorm": "num_features eps=1e-05 momentum=0.1 affine=True track_running_stats=True",
+    "DistributedOptimizer": "optimizer named_parameters=None compression=C backward_passes_per_step=1 op=0 "
+    "gradient_predivide_factor=1.0 num_groups=0 groups=None sparse_as_dense=False process_set=P",
+}
+"""Horovod's functions: arguments and defaults. P is the set of all ranks, C no compression."""
+
+RUN = (
+    "func args=() kwargs=None num_proc=1 min_num_proc=None max_num_proc=None slots=None reset_limit=None "
+    "cooldown_range=None hosts=None hostfile=None host_discovery_script=None start_timeout=None ssh_port=None "
+    "ssh_identity_file=None disable_cache=None output_filename=None verbose=None use_gloo=None use_mpi=None "
+    "mpi_args=None network_interface=None network_interfaces=None executable=None np=None min_np=None max_np=None"
+)
+
+
+def signature(function):
+    """Returns arguments and defaults, in the form of SIGNATURES."""
+    names = {id(hvd.global_process_set): "P", id(hvd.Compression.none): "C"}
+    return " ".join(
+        name if argument.default is argument.empty else f"{name}={names.get(id(argument.default), argument.default)}"
+        for name, argument in inspect.signature(function).parameters.items()
+    )
+
+
 class HorovodNames(unittest.TestCase):
+    def test_signatures(self):
+        for name, expected in SIGNATURES.items():
+            with self.subTest(name=name):
+                self.assertEqual(signature(getattr(hvd, name)), expected)
+        self.assertEqual(signature(hvdrun.run), RUN)
+        for name in ("Average", "Sum", "Adasum", "Min", "Max", "Product"):
+            self.assertIn(name, hvd.__all__)
+        others = "init shutdown is_initialized size local_size cross_size rank local_rank cross_rank is_homogeneous "
+        others += "mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built "
+        others += "cuda_built rocm_built global_process_set HorovodInternalError Compression"
+        self.assertLessEqual(set(others.split()) | set(SIGNATURES), set(hvd.__all__))
+
     def test_modules(self):
         ended = job(
             """
