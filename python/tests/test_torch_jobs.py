@@ -12,9 +12,8 @@ import tempfile
 import textwrap
 import unittest
 
-from torch_case import hvd
-
 import hvdrun
+from torch_case import hvd
 
 HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
 BEGIN = "import os, sys, time, torch\nimport horovod.torch as hvd\nhvd.init()\nrank = hvd.rank()\n"

@@ -45,9 +45,9 @@ def broadcast_object(
     return obj if root else _object_of(data)
 
 
-def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> List[Any]:
+def allgather_object(obj: Any, name: Optional[str] = None) -> List[Any]:
     """Returns the objects of all ranks, in the order of ranks. obj: as for broadcast_object()."""
-    data, sizes = gather_with_rows(_bytes_of(obj), name, process_set).wait()
+    data, sizes = gather_with_rows(_bytes_of(obj), name, global_process_set).wait()
     return [_object_of(part) for part in torch.split(data, sizes)]
 
 
