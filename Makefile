@@ -97,6 +97,8 @@ HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_call.c bench_run.c b
 
 CONTAIN    := $(BUILD)/tests/contain
 
+include python/python.mk
+
 .DEFAULT_GOAL := all
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -107,9 +109,10 @@ left_out  = $(if $(call pkg_libs,$(1)),,$(2) ($(3))$(comma))
 LEFT_OUT := $(strip $(call left_out,pmix,PMIx for MPI programs,libpmix-dev) \
     $(call left_out,libmicrohttpd,the store for Gloo and metrics,libmicrohttpd-dev) \
     $(call left_out,yaml-0.1,configuration files,libyaml-dev) $(call left_out,hwloc,binding to processors,libhwloc-dev) \
-    $(call left_out,libsystemd,the managed agent,libsystemd-dev))
+    $(call left_out,libsystemd,the managed agent,libsystemd-dev) \
+    $(if $(PYTHON_PACKAGE),,the Python package (python3-dev$(comma) Python 3.11 or newer)$(comma)))
 
-all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) $(CONTAIN) ## everything
+all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) $(CONTAIN) $(PYTHON_PACKAGE) ## everything
 	$(if $(LEFT_OUT),@echo 'left out of this build: $(subst $(comma)END,,$(LEFT_OUT)END); `make deps` installs the packages in brackets')
 
 $(BUILD)/gen/common/protocol/control.pb-c.c: common/protocol/control.proto | check-deps

@@ -90,7 +90,8 @@ typedef enum hvd_status {
     HVD_ERR_IN_PROGRESS = -9,     /* an operation of this name is pending already */
     HVD_ERR_SET_UNKNOWN = -10,    /* the process set does not exist */
     HVD_ERR_SET_FOREIGN = -11,    /* this rank is not in the process set */
-    HVD_ERR_SET_EXISTS = -12      /* there is a process set of these ranks already */
+    HVD_ERR_SET_EXISTS = -12,     /* there is a process set of these ranks already */
+    HVD_ERR_TIMEOUT = -13         /* the time of hvd_wait_for has passed; the operation is pending */
 } hvd_status;
 
 /* Element types; Horovod's numbers first. */
@@ -389,6 +390,9 @@ int hvd_poll(hvd_handle handle);
 /* Waits until the operation has ended, and returns its status. Frees the handle, unless it is persistent. A
  * persistent handle is inactive then; waiting for an inactive handle returns at once. */
 int hvd_wait(hvd_handle handle);
+/* Like hvd_wait, for at most that time. HVD_ERR_TIMEOUT: the time has passed. The operation and its handle
+ * are as before the call. With 0 milliseconds it does not sleep. */
+int hvd_wait_for(hvd_handle handle, unsigned milliseconds);
 
 /* Makes a persistent allreduce. This call checks name, arguments and places once; it starts nothing and
  * involves no other rank. Then call hvd_start and hvd_wait, any number of times. Each start takes the

@@ -5,7 +5,7 @@
 #   deps.sh install GROUP...   installs it: as root, or through sudo when that asks no password
 #
 # Groups: build (without these nothing is built), options (parts of a build that can be left out: PMIx, the store for Gloo,
-# configuration files, binding, the managed agent), test (everything that a test of `make check` calls, other people's launchers and
+# configuration files, binding, the managed agent, the Python package), test (everything that a test of `make check` calls, other people's launchers and
 # MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (PyTorch, for the slow tests), fresh (new roots of Debian).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
@@ -51,6 +51,7 @@ for group in "${@:-build}"; do
     options)
         need_libraries pmix libpmix-dev libmicrohttpd libmicrohttpd-dev yaml-0.1 libyaml-dev hwloc libhwloc-dev \
             libsystemd libsystemd-dev
+        ls /usr/include/python3*/Python.h >/dev/null 2>&1 || missing="$missing python3-dev"
         ;;
     test)
         need_libraries check check
@@ -76,6 +77,7 @@ for group in "${@:-build}"; do
         need_program munged munge
         need_module mpi4py python3-mpi4py
         need_module yaml python3-yaml
+        need_module numpy python3-numpy
         ;;
     extra)
         need_program clang clang
@@ -83,6 +85,7 @@ for group in "${@:-build}"; do
         need_program cppcheck cppcheck
         need_program shellcheck shellcheck
         need_program mandoc mandoc
+        need_program mypy mypy # Debian 12 has no ruff: lint skips it where pip has not installed one
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 || missing="$missing libclang-rt-dev"
         ;;
     frameworks)

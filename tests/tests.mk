@@ -225,10 +225,10 @@ unit-parts: $(UNIT) $(CONTAIN)
 
 check-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
-	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
+	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure,python countdown e2e:alone faults-quick
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle
-	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle fresh
+	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -256,7 +256,18 @@ tsan-run:
 	@$(MAKE) $(call sanitized,tsan,thread) tsan-tests
 asan-parts: all $(UNIT) $(E2E_TOOLS)
 asan-tests:
-	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
+	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit e2e python-all
+asan-python: all $(CONTAIN)
+	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh python-all
+check-python: ## the tests of the Python package alone, the slow ones too (TESTS="arrays handles" for some)
+	$(provide) build options test
+	@$(MAKE) $(quietly) python-run
+check-python-asan: ## the same with the extension and libhvd under AddressSanitizer and UBSan
+	$(provide) build options test
+	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-python
+python-run:
+	@tests/build.sh $(MAKE) $(quietly) all
+	@$(TESTED_BY) tests/run.sh python-all
 tsan-parts: all $(UNIT)
 tsan-tests:
 	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit
@@ -270,5 +281,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

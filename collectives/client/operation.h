@@ -169,8 +169,14 @@ bool operation_step(struct tensor *t);
 bool operation_progress(struct tensor *t);
 /* To the end, where no other rank is needed. */
 void operation_finish(struct tensor *t);
-/* Waits for the end. Returns the operation's status, after fail(), and the tensor is idle. */
-int operation_wait(struct tensor *t);
+/* Waits for the end. Returns the operation's status, after fail(), and the tensor is idle. HVD_ERR_TIMEOUT:
+ * that time of clock_now() has come first; without fail(), and the operation goes on. */
+#define WAIT_FOREVER UINT64_MAX
+int operation_wait_until(struct tensor *t, uint64_t until);
+static inline int operation_wait(struct tensor *t)
+{
+    return operation_wait_until(t, WAIT_FOREVER);
+}
 /* The engine has stopped: the operation ends with HVD_ERR_ENGINE. */
 void operation_lose_engine(struct tensor *t);
 

@@ -270,14 +270,17 @@ void operation_lose_engine(struct tensor *t)
     end_operation(t, HVD_ERR_ENGINE);
 }
 
-static void sleep_once(struct tensor *t, struct watchdog *w)
+/* Sleeps for `left` at most. The sleep may be short, so the tensor's own watchdog counts the time. */
+static void sleep_once(struct tensor *t, uint64_t left)
 {
+    uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
     uint32_t prepared = doorbell_prepare(client.mailbox);
     if (operation_step(t) || worth_another_step(t)) {
         doorbell_cancel(client.mailbox);
         return;
     }
-    if (!engine_sleep(prepared, w) && !operation_step(t))
+    if (!doorbell_sleep(client.mailbox, prepared, (unsigned)ms) && engine_has_stopped_polling(&t->polls) &&
+        !operation_step(t))
         operation_lose_engine(t);
 }
 
@@ -339,30 +342,36 @@ static bool spin_for_engine(struct tensor *t)
     return false;
 }
 
-static void wait_until_ended(struct tensor *t)
+/* false: the time has passed. */
+static bool wait_until_ended(struct tensor *t, uint64_t until)
 {
-    struct watchdog w = {0};
     t->view.patient = true;
-    while (!operation_step(t))
-        if (!(t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t)
-                                                                      : spin_for_ranks(t)))
-            sleep_once(t, &w);
+    while (!operation_step(t)) {
+        if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
+            continue;
+        uint64_t now = clock_now();
+        if (now >= until)
+            return operation_step(t);
+        sleep_once(t, until - now);
+    }
+    return true;
 }
 
-__attribute__((cold, noinline)) static void wait_on_path(struct tensor *t)
+__attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint64_t until)
 {
     t->op.path->wait(t, true);
-    wait_until_ended(t);
+    bool ended = wait_until_ended(t, until);
     t->op.path->wait(t, false);
+    return ended;
 }
 
-int operation_wait(struct tensor *t)
+int operation_wait_until(struct tensor *t, uint64_t until)
 {
     report_point(t, POINT_WAIT, 0);
-    if (__builtin_expect(t->op.path && t->op.path->wait, 0))
-        wait_on_path(t);
-    if (t->phase != PHASE_ENDED)
-        wait_until_ended(t);
+    if (__builtin_expect(t->op.path && t->op.path->wait, 0) && !wait_on_path(t, until))
+        return HVD_ERR_TIMEOUT;
+    if (t->phase != PHASE_ENDED && !wait_until_ended(t, until))
+        return HVD_ERR_TIMEOUT;
     int status = t->op.status;
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);

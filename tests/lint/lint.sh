@@ -77,6 +77,17 @@ links() {
 }
 
 # shellcheck disable=SC2317,SC2329
+python_types() {
+    mypy --config-file python/mypy.ini --python-executable /usr/bin/python3 --cache-dir "$BUILD/mypy" python/hvdrun |
+        grep -v '^Success'
+}
+
+# shellcheck disable=SC2317,SC2329
+python_style() {
+    ruff check --quiet --config python/ruff.toml --cache-dir "$BUILD/ruff" --output-format concise python
+}
+
+# shellcheck disable=SC2317,SC2329
 manual() {
     bash tests/lint/manual.sh
 }
@@ -89,6 +100,8 @@ check "man pages" mandoc pages
 check "hvd.h is in the manual" awk manual
 check "white space" grep whitespace
 check "links of documents" /usr/bin/python3 links
+check "types of the Python package" mypy python_types
+check "style of the Python package" ruff python_style
 if /usr/bin/python3 -c 'import yaml' 2> /dev/null; then
     check "manifests" /usr/bin/python3 manifests
 else

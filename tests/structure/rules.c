@@ -33,6 +33,7 @@ static const struct {
      "collectives/algorithms/ collectives/backends/ collectives/gpu/ "
      "collectives/engine/"},
     {"examples/", "collectives/hvd.h examples/"},
+    {"python/", "collectives/hvd.h python/"},
 };
 
 /* Headers of libraries: only these folders may reach them, directly or through our own headers. */

@@ -42,8 +42,19 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
  * has ended and hvd_join has set it aside. */
 enum { HANDLE_HELD = 1, HANDLE_DEFERRED = 2 };
 
+#define DO_NOT_WAIT 0 /* as a time: another thread that waits or submits is not waited for */
+
+/* A thread of the library may hold the lock until its operation has ended: that of hvd_join_async. */
+static bool lock_until(pthread_mutex_t *lock, uint64_t until)
+{
+    struct timespec at = {(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
+
+    return until == DO_NOT_WAIT ? lock_unless_waited(lock)
+                                : pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &at) == 0;
+}
+
 /* The tensor, locked, of a handle that is pending or persistent. */
-static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
+static int lock_handle(hvd_handle handle, uint64_t until, struct tensor **found)
 {
     int status = client_check();
     if (status)
@@ -51,9 +62,7 @@ static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
     struct tensor *t = tensor_by_handle(handle);
     if (t)
         tensor_prefetch_next(t);
-    if (t && wait)
-        pthread_mutex_lock(&t->lock);
-    else if (t && !lock_unless_waited(&t->lock))
+    if (t && !lock_until(&t->lock, until))
         t = NULL, status = HANDLE_HELD; /* another thread waits for it */
     if (t && (t->phase != PHASE_IDLE || t->persistent) &&
         t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
@@ -73,7 +82,7 @@ static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
 int hvd_poll(hvd_handle handle)
 {
     struct tensor *t;
-    int status = lock_handle(handle, false, &t);
+    int status = lock_handle(handle, DO_NOT_WAIT, &t);
     if (status) {
         if (status == HANDLE_DEFERRED)
             pthread_mutex_unlock(&t->lock);
@@ -87,21 +96,35 @@ int hvd_poll(hvd_handle handle)
     return ended;
 }
 
-int hvd_wait(hvd_handle handle)
+static int wait_for_handle(hvd_handle handle, uint64_t until)
 {
     struct tensor *t;
-    int status = lock_handle(handle, true, &t);
+    int status = lock_handle(handle, until, &t);
     if (status) {
         if (status == HANDLE_DEFERRED) {
             status = join_wait_deferred(t);
             pthread_mutex_unlock(&t->lock);
         }
-        return status;
+        return status == HANDLE_HELD ? HVD_ERR_TIMEOUT : status;
     }
     if (t->phase != PHASE_IDLE) /* a persistent one that was not started */
-        status = operation_wait(t);
+        status = operation_wait_until(t, until);
     pthread_mutex_unlock(&t->lock);
     return status;
+}
+
+int hvd_wait(hvd_handle handle)
+{
+    return wait_for_handle(handle, WAIT_FOREVER);
+}
+
+int hvd_wait_for(hvd_handle handle, unsigned milliseconds)
+{
+    int status = wait_for_handle(handle, clock_now() + milliseconds * NSEC_PER_MSEC);
+
+    return status == HVD_ERR_TIMEOUT
+               ? fail(status, "handle %lld is pending after %u ms", (long long)handle, milliseconds)
+               : status;
 }
 
 /* The tensor, locked, of a persistent handle that is not started. */
@@ -109,7 +132,7 @@ static int lock_inactive(hvd_handle handle, struct tensor **t)
 {
     int status = client_may_begin();
     if (status == HVD_SUCCESS)
-        status = lock_handle(handle, false, t);
+        status = lock_handle(handle, DO_NOT_WAIT, t);
 
     if (status < 0)
         return status;

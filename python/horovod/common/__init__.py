@@ -1,0 +1,1 @@
+"""Horovod's names for what all frameworks share."""

@@ -1,0 +1,5 @@
+"""Horovod's name for starting jobs from Python."""
+
+from hvdrun.runner import run
+
+__all__ = ["run"]

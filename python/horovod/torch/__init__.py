@@ -1,0 +1,4 @@
+"""Horovod's name for hvdrun.torch."""
+
+from hvdrun.torch import *  # noqa: F403
+from hvdrun.torch import __all__  # noqa: F401

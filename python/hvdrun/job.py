@@ -1,0 +1,111 @@
+"""The job: joining and leaving, and the numbers of this rank."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Sequence, Union
+
+from hvdrun import _hvd, names
+from hvdrun import process_sets as sets
+from hvdrun._hvd import (
+    cross_rank,
+    cross_size,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    size,
+    version,
+)
+from hvdrun.exit import watch
+
+__all__ = [
+    "cross_rank",
+    "cross_size",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+    "version",
+]
+
+
+def _check_comm(comm: Any) -> None:
+    """hvdrun's jobs are of all ranks that were started together."""
+    if comm is None:
+        return
+    ranks = list(range(comm.Get_size())) if hasattr(comm, "Get_size") else sorted(comm)
+    if ranks and ranks != list(range(_hvd.size())):
+        raise ValueError(
+            f"init(comm=...): the job has {_hvd.size()} ranks, and the communicator {ranks}: "
+            "use process sets for some of the ranks")
+
+
+def init(
+    comm: Any = None,
+    process_sets: Union[str, Sequence[sets.ProcessSet], None] = None,
+) -> None:
+    """Joins the job. Returns when every rank has called it; a second call does nothing.
+
+    comm: None, or all ranks of the job: a sequence of numbers, or a communicator of mpi4py.
+    process_sets: sets to add, the same on all ranks. "dynamic" is understood; sets can always be added later.
+
+    HorovodInternalError: hvdrun did not start this process as it starts workers, or a rank has died.
+    """
+    was_initialized = _hvd.is_initialized()
+    _hvd.init()
+    _check_comm(comm)
+    watch()
+    if was_initialized:
+        return
+    _begin_sets(process_sets)
+
+
+def _begin_sets(wanted: Union[str, Sequence[sets.ProcessSet], None]) -> None:
+    sets.remember()
+    if isinstance(wanted, str):
+        if wanted.lower() != "dynamic":
+            raise ValueError(f'init(process_sets={wanted!r}): it is a list of sets or "dynamic"')
+        return
+    for each in wanted or ():
+        sets.add_process_set(each)
+
+
+def shutdown() -> None:
+    """Leaves the job. Returns when every rank has called it. The end of the program calls it too.
+
+    DuplicateNameError: operations are pending, or memory of alloc() is in use.
+    """
+    try:
+        _hvd.shutdown()
+    finally:
+        if not _hvd.is_initialized():
+            names.forget()
+            sets.forget()
+
+
+def is_homogeneous() -> bool:
+    """Returns whether each host has as many ranks as this one, as far as the numbers of this rank tell."""
+    return _hvd.size() == _hvd.local_size() * _hvd.cross_size()
+
+
+def start_timeline(file_path: Union[str, "os.PathLike[str]"], mark_cycles: bool = False) -> None:
+    """Starts a file with this rank's work on each tensor, for chrome://tracing and Perfetto.
+
+    file_path: ``%r`` stands for the rank; without it, the rank is put before the extension.
+    mark_cycles: the start of each operation is marked.
+
+    DuplicateNameError: a file is being written already.
+    """
+    _hvd.timeline_start(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Completes the timeline's file. HorovodInternalError: not everything could be written."""
+    _hvd.timeline_stop()

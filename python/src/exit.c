@@ -1,0 +1,36 @@
+/* The end of the program. A rank that ends with status 0 leaves the job, and waits for the others there. A
+ * rank that ends with another status leaves nothing to wait for: the others hear of its death.
+ *
+ * Python does not tell its own exit handlers the status; the C library does. When its handlers run, Python
+ * has ended: leave_job uses nothing of Python. */
+#include "python/src/binding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void leave_job(int status, void *unused)
+{
+    (void)unused;
+    if (status != 0 || hvd_is_initialized() != 1)
+        return;
+    if (operations_pending() > 0)
+        fprintf(stderr, "hvdrun: rank %d ends while %zu operations are pending: wait for them first\n",
+                hvd_rank(), operations_pending());
+    else if (hvd_shutdown() != HVD_SUCCESS)
+        fprintf(stderr, "hvdrun: shutdown at the end of the program: %s\n", hvd_last_error());
+}
+
+static PyObject *watch_exit(PyObject *module, PyObject *unused)
+{
+    static bool watched;
+
+    (void)module, (void)unused;
+    if (!watched && on_exit(leave_job, NULL) != 0)
+        return PyErr_NoMemory();
+    watched = true;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef exit_methods[] = {{"watch_exit", watch_exit, METH_NOARGS,
+                               "watch_exit(): leave the job when the program ends with status 0"},
+                              {0}};

@@ -1,0 +1,183 @@
+/* The module: the job, memory, the timeline, and what the other files add. */
+#include "python/src/binding.h"
+
+#include <stdio.h>
+
+#define EXIT_SECONDS 2.0 /* that shutdown at the end of the program waits for operations */
+
+unsigned job_epoch;
+
+static PyObject *start_job(PyObject *module, PyObject *unused)
+{
+    int status;
+
+    (void)module, (void)unused;
+    Py_BEGIN_ALLOW_THREADS status = hvd_init();
+    Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+/* 0, or -1 with an exception: something still needs the job. */
+static int check_idle(bool leave_memory)
+{
+    char text[160];
+    size_t under_way = operations_drain(leave_memory ? EXIT_SECONDS : 0), memory = memory_in_use();
+
+    if (under_way > 0)
+        snprintf(text, sizeof text, "shutdown: %zu operations are pending: wait for them first", under_way);
+    else if (memory > 0 && !leave_memory)
+        snprintf(text, sizeof text, "shutdown: %zu pieces of memory of alloc() are in use: delete them first",
+                 memory);
+    else
+        return 0;
+    return raise_status(HVD_ERR_IN_PROGRESS, text);
+}
+
+static PyObject *end_job(PyObject *module, PyObject *const *argument, Py_ssize_t n)
+{
+    int leave_memory = n > 0 ? PyObject_IsTrue(argument[0]) : 0, status;
+
+    (void)module;
+    if (n > 1 || leave_memory < 0)
+        return n > 1 ? (check_number("shutdown", n, 1), NULL) : NULL;
+    if (hvd_is_initialized() == 0)
+        return Py_NewRef(Py_None);
+    if (hvd_is_initialized() == 1 && check_idle(leave_memory) != 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = hvd_shutdown();
+    Py_END_ALLOW_THREADS if (hvd_is_initialized() == 0)
+    {
+        job_epoch++;
+        memory_forget();
+    }
+    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+static PyObject *is_initialized(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyBool_FromLong(hvd_is_initialized() == 1);
+}
+
+/* A number of the job. */
+#define NUMBER(name)                                                                                         \
+    static PyObject *get_##name(PyObject *module, PyObject *unused)                                          \
+    {                                                                                                        \
+        int number = hvd_##name();                                                                           \
+        (void)module, (void)unused;                                                                          \
+        return number >= 0 ? PyLong_FromLong(number) : raise_last(number);                                   \
+    }
+
+NUMBER(rank)
+NUMBER(size)
+NUMBER(local_rank)
+NUMBER(local_size)
+NUMBER(cross_rank)
+NUMBER(cross_size)
+
+static PyObject *get_version(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    return PyUnicode_FromString(hvd_version());
+}
+
+static PyObject *get_status_name(PyObject *module, PyObject *number)
+{
+    long status = PyLong_AsLong(number);
+
+    (void)module;
+    return status == -1 && PyErr_Occurred() ? NULL : PyUnicode_FromString(hvd_status_name((int)status));
+}
+
+static PyObject *get_pending(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    operations_reap();
+    return PyLong_FromSize_t(operations_pending());
+}
+
+static PyObject *alloc(PyObject *module, PyObject *number)
+{
+    size_t bytes;
+
+    (void)module;
+    return size_of(number, "the number of bytes", &bytes) == 0 ? memory_new(bytes, MEMORY_SHARED) : NULL;
+}
+
+static PyObject *alloc_device(PyObject *module, PyObject *number)
+{
+    size_t bytes;
+
+    (void)module;
+    return size_of(number, "the number of bytes", &bytes) == 0 ? memory_new(bytes, MEMORY_DEVICE) : NULL;
+}
+
+static PyObject *start_timeline(PyObject *module, PyObject *const *argument, Py_ssize_t n)
+{
+    PyObject *path;
+    int mark, status;
+
+    (void)module;
+    if (check_number("timeline_start", n, 2) != 0 || (mark = PyObject_IsTrue(argument[1])) < 0 ||
+        !PyUnicode_FSConverter(argument[0], &path))
+        return NULL;
+    status = hvd_timeline_start(PyBytes_AsString(path), mark);
+    Py_DECREF(path);
+    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+static PyObject *stop_timeline(PyObject *module, PyObject *unused)
+{
+    int status;
+
+    (void)module, (void)unused;
+    Py_BEGIN_ALLOW_THREADS status = hvd_timeline_stop();
+    Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+static PyMethodDef job_methods[] = {
+    {"init", start_job, METH_NOARGS, "init(): joins the job; returns when every rank has called it"},
+    {"shutdown", FAST(end_job), "shutdown(leave_memory=False, /): leaves the job"},
+    {"is_initialized", is_initialized, METH_NOARGS, "is_initialized() -> bool"},
+    {"rank", get_rank, METH_NOARGS, "rank() -> int: this worker among all of the job"},
+    {"size", get_size, METH_NOARGS, "size() -> int: the number of ranks"},
+    {"local_rank", get_local_rank, METH_NOARGS, "local_rank() -> int: this worker among those of its host"},
+    {"local_size", get_local_size, METH_NOARGS, "local_size() -> int: the number of ranks on this host"},
+    {"cross_rank", get_cross_rank, METH_NOARGS,
+     "cross_rank() -> int: this host among those with this local rank"},
+    {"cross_size", get_cross_size, METH_NOARGS,
+     "cross_size() -> int: the number of hosts with this local rank"},
+    {"version", get_version, METH_NOARGS, "version() -> str: the library's"},
+    {"status_name", get_status_name, METH_O, "status_name(status, /) -> str"},
+    {"pending", get_pending, METH_NOARGS, "pending() -> int: operations that have not ended"},
+    {"alloc", alloc, METH_O, "alloc(nbytes, /) -> Memory: zeroed bytes in the job's shared memory"},
+    {"alloc_device", alloc_device, METH_O, "alloc_device(nbytes, /) -> Memory: zeroed bytes of a GPU"},
+    {"timeline_start", FAST(start_timeline), "timeline_start(path, mark_cycles, /)"},
+    {"timeline_stop", stop_timeline, METH_NOARGS, "timeline_stop()"},
+    {0}};
+
+static int fill_module(PyObject *module)
+{
+    return PyModule_AddFunctions(module, call_methods) != 0 ||
+                   PyModule_AddFunctions(module, set_methods) != 0 ||
+                   PyModule_AddFunctions(module, exit_methods) != 0 || memory_make_type(module) != 0 ||
+                   handle_make_type(module) != 0
+               ? -1
+               : 0;
+}
+
+/* A process has one job, so this module is for the first interpreter only, and has one phase of
+ * initialisation. */
+PyMODINIT_FUNC PyInit__hvd(void);
+PyMODINIT_FUNC PyInit__hvd(void)
+{
+    static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "hvdrun._hvd",
+                                            .m_doc = "The binding: hvd.h for Python. See _hvd.pyi.",
+                                            .m_size = -1, .m_methods = job_methods};
+    PyObject *module = PyModule_Create(&definition);
+
+    if (module && fill_module(module) != 0) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

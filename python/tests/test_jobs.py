@@ -1,0 +1,123 @@
+"""Whole jobs: what a program prints and returns at its end, and which Pythons the package refuses."""
+# RANKS = 0
+# LIMIT = 60
+
+import glob
+import os
+import subprocess
+import sys
+import textwrap
+import unittest
+
+HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
+BEGIN = "import time, os, sys, hvdrun as hvd\nfrom hvdrun import _hvd\nhvd.init()\nrank = hvd.rank()\n"
+
+
+def run(program, ranks=2):
+    command = [HVDRUN, "-np", str(ranks), sys.executable, "-c", BEGIN + textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=40, stdin=subprocess.DEVNULL)
+
+
+class Ends(unittest.TestCase):
+    def ends_well(self, program, ranks=2):
+        job = run(program, ranks)
+        self.assertEqual((job.returncode, job.stderr), (0, ""), job)
+        return job.stdout
+
+    def test_without_shutdown(self):
+        self.ends_well("hvd.allreduce(b'abc', op=hvd.Sum)")
+
+    def test_alone(self):
+        job = subprocess.run([sys.executable, "-c", BEGIN + "assert hvd.size() == 1\nhvd.allreduce([1.0])"],
+                             capture_output=True, text=True, timeout=40)
+        self.assertEqual((job.returncode, job.stderr), (0, ""))
+
+    def test_handles_that_nobody_waited_for(self):
+        self.ends_well("""
+            kept = [hvd.allreduce_async(bytes(100000), name=str(k), op=hvd.Sum) for k in range(8)]
+            hvd.allgather_async(b"dropped", name="gather")
+            """)
+
+    def test_memory_in_use(self):
+        self.ends_well("""
+            memory = hvd.alloc(1 << 20)
+            view = memoryview(memory)
+            view[0] = 1
+            """, 4)
+
+    def test_a_pending_operation(self):
+        """The other rank never comes: this one ends without a crash, and the job fails."""
+        job = run("""
+            if rank == 0:
+                handle = _hvd.allreduce_async("never", bytearray(100000), None, hvd.Sum, 0, 1.0, 1.0, 0, None)
+            else:
+                time.sleep(30)
+            """)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertNotIn("signal 11", job.stderr)
+        self.assertNotIn("Segmentation", job.stderr)
+        self.assertIn("1 operations are pending", job.stderr)
+
+    def test_a_daemon_thread_that_waits(self):
+        job = run("""
+            import threading
+            if rank == 0:
+                handle = _hvd.allreduce_async("never", bytearray(100), None, hvd.Sum, 0, 1.0, 1.0, 0, None)
+                threading.Thread(target=handle.wait, daemon=True).start()
+                time.sleep(0.2)
+                print("end", flush=True)
+            else:
+                time.sleep(30)
+            """)
+        self.assertNotIn("signal", job.stderr.split("after that")[0])
+        self.assertEqual(job.stdout.strip().split()[-1], "end")
+
+    def test_a_rank_dies(self):
+        job = run("""
+            if rank == 1:
+                time.sleep(0.2)
+                os._exit(3)
+            try:
+                hvd.allreduce(b"x", name="waits", op=hvd.Sum)
+            except hvd.HorovodInternalError as error:
+                print(error.status_name, error, flush=True)
+                os._exit(0)
+            """)
+        self.assertEqual(job.returncode, 3)
+        self.assertIn("HVD_ERR_PEER", job.stdout)
+        self.assertIn("rank 1", job.stdout)
+
+    def test_debug_allocator(self):
+        """Python's own checks of memory, and its warnings."""
+        environment = dict(os.environ, PYTHONMALLOC="debug", PYTHONDEVMODE="1")
+        job = subprocess.run(
+            [HVDRUN, "-np", "2", sys.executable, os.path.join(os.path.dirname(__file__), "job.py"),
+             os.path.join(os.path.dirname(__file__), "test_handles.py")],
+            capture_output=True, text=True, timeout=50, env=environment)
+        self.assertIn(job.returncode, (0, 77), job.stderr)
+        self.assertNotIn("Warning", "\n".join(line for line in job.stderr.splitlines() if "fork()" not in line))
+
+
+class OtherPythons(unittest.TestCase):
+    def pythons(self):
+        return sorted(glob.glob("/usr/bin/python3.*[0-9t]") + glob.glob("/usr/local/bin/python3.*[0-9t]")
+                      + glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")))
+
+    def test_each_python_of_this_machine(self):
+        tried = 0
+        for python in self.pythons():
+            version = subprocess.run(
+                [python, "-c", "import sys; print(sys.version_info >= (3, 11) and 't' not in sys.abiflags)"],
+                capture_output=True, text=True)
+            job = subprocess.run(
+                [python, "-c", "import hvdrun as hvd; hvd.init(); print(list(hvd.allreduce(b'ab', op=hvd.Sum)))"],
+                capture_output=True, text=True)
+            tried += 1
+            with self.subTest(python=python):
+                if version.stdout.strip() == "True":
+                    self.assertEqual((job.returncode, job.stdout.strip()), (0, "[97, 98]"), job.stderr)
+                else:
+                    self.assertNotEqual(job.returncode, 0)
+                    self.assertIn("hvdrun needs", job.stderr.strip().splitlines()[-1])
+        if tried == 0:
+            self.skipTest("no Python to try")
