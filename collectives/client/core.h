@@ -32,6 +32,7 @@ enum client_state {
     CLIENT_NONE,
     CLIENT_READY,
     CLIENT_JOINING,  /* this rank has joined, and others have not */
+    CLIENT_GAVE_UP,  /* hvd_abort, in a job of one rank without an engine */
     CLIENT_STRANDED, /* the engine has ended or is stopped: this rank has left the operations of others */
     CLIENT_FORKED
 };
@@ -69,6 +70,7 @@ struct client {
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     _Atomic bool rpc_broken;
+    char gave_up[SHM_TEXT_MAX]; /* CLIENT_GAVE_UP: the sentence */
     struct tensor_table tensors;
     uint32_t epochs;                        /* the epochs that ended with hvd_shutdown */
     struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock, freed

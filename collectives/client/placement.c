@@ -26,6 +26,13 @@ static size_t table_bytes(const struct tensor *t)
     return (size_t)t->view.team->size * sizeof(uint64_t);
 }
 
+/* What a rank gives to a sized operation of one host lies in the library's memory, and its call may end
+ * before others have read. */
+static bool gives_a_copy(const struct tensor *t)
+{
+    return op_is_sized(&t->op.what) && team_is_here(t->view.team);
+}
+
 static bool is_in_segment(const void *memory, const struct tensor_op *op, uint64_t bytes, uint64_t *address)
 {
     return memory && (uintptr_t)memory % dtype_size(op->dtype) == 0 && arena_address(memory, bytes, address);
@@ -71,13 +78,14 @@ int operation_place(struct tensor *t)
     uint64_t bytes = t->op.bytes, address = 0;
     void *out = is_root(t, op) ? (void *)(uintptr_t)t->op.in : t->op.out;
     bool far_out = op_scatters(op->kind) ? t->op.capacity > SHM_INLINE_MAX : !one_result || t->view.me == 0;
-    bool stage_in = !t->op.small && !is_in_segment(t->op.in, op, bytes, &t->op.where.in);
+    bool stage_in =
+        !t->op.small && (gives_a_copy(t) || !is_in_segment(t->op.in, op, bytes, &t->op.where.in));
     bool same = far_out && !apart && !stage_in && out == t->op.in;
     bool stage_out = far_out && !same && !is_in_segment(out, op, t->op.capacity, &t->op.where.out);
     size_t out_bytes = stage_out ? round_to_lines(t->op.capacity) : 0,
            in_bytes = stage_in && apart ? round_to_lines(bytes) : 0;
     size_t table = t->op.where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
-    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
+    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? tensor_receipt_bytes(t->view.team, op) : 0;
     int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
 
     if (status != HVD_SUCCESS)
@@ -109,19 +117,26 @@ static bool is_short(const struct tensor *t)
 {
     if (t->op.what.kind == SHM_ALLREDUCE)
         return t->op.bytes < STREAM_LEAST;
+    if (op_is_sized(&t->op.what))
+        return t->op.small;
     return t->op.small && (!op_is_ragged(t->op.what.kind) || t->op.capacity <= SHM_INLINE_MAX);
 }
 
-/* All elements are private, they are many, and this thread will wait until the others have read them. */
-static bool can_stream(const struct tensor *t, bool will_wait)
+static bool is_private(const struct tensor *t)
 {
     uint64_t address;
 
+    return !is_in_segment(t->op.in, &t->op.what, t->op.bytes, &address) &&
+           !is_in_segment(t->op.out, &t->op.what, t->op.capacity, &address);
+}
+
+/* All elements are private, they are many, and this thread will wait until the others have read them. The
+ * elements of a sized operation would be copied anyway. */
+static bool can_stream(const struct tensor *t, bool will_wait)
+{
     return will_wait && op_kind_in(t->op.what.kind, STREAM_KINDS) && !op_is_adasum(&t->op.what) &&
            !is_short(t) && team_is_here(t->view.team) && !t->op.group &&
-           t->op.where.table_place != SHM_SEGMENT &&
-           !is_in_segment(t->op.in, &t->op.what, t->op.bytes, &address) &&
-           !is_in_segment(t->op.out, &t->op.what, t->op.capacity, &address);
+           t->op.where.table_place != SHM_SEGMENT && (op_is_sized(&t->op.what) || is_private(t));
 }
 
 /* Ranks that only receive a broadcast need no place. */
@@ -146,6 +161,7 @@ static inline void take_request(struct tensor *t, const struct request *r)
     o->result = r->result;
     o->capacity = r->capacity;
     o->group = r->group;
+    o->sized = (struct sized){.allocator = r->allocator};
     o->bounce_in = o->bounce_out = o->staging = NULL;
     o->recv_counts = NULL;
     o->where = (struct tensor_where){0};

@@ -212,7 +212,7 @@ static bool find_receipt(struct tensor_view *v, uint32_t member, const struct cl
     if (team_is_here(v->team) || !op_is_ragged(v->op.kind))
         return true;
     if (c->receipt_at % sizeof *receipt == 0)
-        receipt = resolver->resolve(resolver->ctx, c->receipt_at, v->team->size * sizeof *receipt);
+        receipt = resolver->resolve(resolver->ctx, c->receipt_at, tensor_receipt_bytes(v->team, &v->op));
     v->receipt[member] = receipt;
     return receipt != NULL;
 }
@@ -222,6 +222,11 @@ static bool find_output(struct tensor_view *v, uint32_t member, const struct cla
 {
     uint64_t bytes;
 
+    if (op_is_sized(&v->op)) {
+        v->room[member] = UINT64_MAX;
+        v->out[member] = NULL;
+        return true;
+    }
     if (op_is_ragged(v->op.kind)) {
         if (c->room > BYTES_MAX / tensor_element_size(v))
             return false;
@@ -264,7 +269,7 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
         return false;
     if (ragged && c->room > BYTES_MAX / tensor_element_size(v))
         return false;
-    v->room[member] = c->room;
+    v->room[member] = op_is_sized(&v->op) ? UINT64_MAX : c->room;
     if (v->op.kind == SHM_BROADCAST && member != v->op.root)
         v->out[member] = NULL;
     else if (!(v->out[member] = resolve_address(v, resolver, c->in, STREAM_PLACE)))
@@ -331,7 +336,7 @@ static int plan_work(struct tensor_view *v, const char *name, char *text, size_t
     v->bytes = total * tensor_element_size(v);
     if (v->streamed)
         stream_plan(v);
-    else if (v->place == SHM_SEGMENT)
+    else if (v->place == SHM_SEGMENT && !op_is_sized(&v->op))
         v->chunks = op_is_adasum(&v->op) ? (struct chunks){total, total, 1}
                                          : chunks_cut(total, tensor_element_size(v), v->team->members);
     return HVD_SUCCESS;
@@ -365,7 +370,7 @@ static int plan_alike(struct tensor_view *v, const char *name, char *text, size_
 
     for (uint32_t i = 0; i < v->team->members; i++) {
         v->count[i] = v->op.count;
-        v->room[i] = v->own.room;
+        v->room[i] = op_is_sized(&v->op) ? UINT64_MAX : v->own.room;
         if (!find_table(v, i, &c, NULL)) {
             snprintf(text, size, "tensor \"%s\": no memory", name);
             return HVD_ERR_MEMORY;

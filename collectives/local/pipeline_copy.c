@@ -140,7 +140,7 @@ static void take_piece(struct tensor_view *v)
     struct way w;
 
     ARRIVED_FROM_OTHERS(v);
-    if (find_wanted(v, &w))
+    if (v->own.out && find_wanted(v, &w)) /* a rank that found no memory takes part all the same */
         copy_bytes((char *)v->own.out + w.out, place_of(v, current_source(v), v->mine) + w.given, w.bytes);
     if (++v->stream.taken + 1 < v->team->members)
         return;
@@ -155,8 +155,9 @@ static void keep_own(struct tensor_view *v)
     struct way w = way_of(v, v->me, v->me);
     uint64_t left = w.bytes - v->stream.kept, bytes = left < v->stream.piece ? left : v->stream.piece;
 
-    copy_bytes((char *)v->own.out + w.out + v->stream.kept, (const char *)v->own.in + w.in + v->stream.kept,
-               bytes);
+    if (v->own.out)
+        copy_bytes((char *)v->own.out + w.out + v->stream.kept,
+                   (const char *)v->own.in + w.in + v->stream.kept, bytes);
     v->stream.kept += bytes;
 }
 

@@ -45,6 +45,8 @@ void part_defer(struct part *p)
 {
     struct tensor *t = p->tensor;
 
+    if (t->op.sized.due)
+        sized_hold(t);
     p->persistent = t->persistent;
     p->on_path = t->phase == PHASE_ENDED && t->op.path && t->op.path->result && t->op.status == HVD_SUCCESS;
     p->generation = t->generation;
@@ -87,6 +89,8 @@ int join_wait_deferred(struct tensor *t)
     if (p->phase == PHASE_ENDED &&
         p->on_path) /* no other thread begins an operation of this name meanwhile */
         status = p->operation.path->result(t);
+    if (p->phase == PHASE_ENDED && p->operation.sized.is_held)
+        status = sized_hand_over(&p->operation, t->name, p->text, sizeof p->text);
     p->phase = PHASE_IDLE;
     if (p->on_path)
         return status; /* with its sentence */
