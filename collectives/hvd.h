@@ -180,7 +180,8 @@ typedef int64_t hvd_handle;
 int hvd_init(void);
 /* Leaves the job. Returns when every rank has called it, or at once when the job has failed. No operation
  * may be pending. The remaining work of operations in streams of a device ends first, unless the job fails.
- * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, whatever it returns, except for
+ * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, but not of hvd_alloc_lasting.
+ * It does so whatever it returns, except for
  * HVD_ERR_MISMATCH: other ranks are in hvd_join, and nothing has changed. A worker that exits with status 0
  * after hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
@@ -232,8 +233,9 @@ void *hvd_alloc_lasting(size_t bytes);
  * in a job of one rank. Any thread. May wait for the GPU, not for other ranks. Freed by hvd_free or by
  * hvd_shutdown. */
 void *hvd_alloc_device(size_t bytes);
-/* Frees memory of hvd_alloc or hvd_alloc_device, and no other memory. NULL is ignored; after hvd_shutdown
- * every pointer is. Memory of hvd_alloc: no operation may be using it. Memory of hvd_alloc_device: the
+/* Frees memory of hvd_alloc, hvd_alloc_lasting or hvd_alloc_device, and no other memory. NULL is ignored;
+ * after hvd_shutdown every pointer is but those of hvd_alloc_lasting. Memory of hvd_alloc and
+ * hvd_alloc_lasting: no operation may be using it. Memory of hvd_alloc_device: the
  * caller's own streams must have finished with it. Streams of this library are waited for. While an
  * operation that uses the memory has not been waited for, and after the job has failed, the memory is freed
  * later, at the latest by hvd_shutdown. */

@@ -14,7 +14,8 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/local/pipeline.h"
 
-#define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
+#define STREAM_LEAST       (1u << 20)   /* bytes: below, a copy of the whole is cheaper */
+#define SIZED_STREAM_LEAST (256u << 10) /* the same, of a sized operation: pieces need more turns of each rank */
 
 static bool is_root(const struct tensor *t, const struct tensor_op *op)
 {
@@ -118,7 +119,7 @@ static bool is_short(const struct tensor *t)
     if (t->op.what.kind == SHM_ALLREDUCE)
         return t->op.bytes < STREAM_LEAST;
     if (op_is_sized(&t->op.what))
-        return t->op.small;
+        return t->op.bytes < SIZED_STREAM_LEAST;
     return t->op.small && (!op_is_ragged(t->op.what.kind) || t->op.capacity <= SHM_INLINE_MAX);
 }
 
@@ -139,11 +140,18 @@ static bool can_stream(const struct tensor *t, bool will_wait)
            t->op.where.table_place != SHM_SEGMENT && (op_is_sized(&t->op.what) || is_private(t));
 }
 
-/* Ranks that only receive a broadcast need no place. */
+/* Ranks that only receive a broadcast need no place. The others read a sized operation's elements where they
+ * are, if they can. */
 static int make_pieces_place(struct tensor *t)
 {
-    if (t->op.what.kind == SHM_BROADCAST && !is_root(t, &t->op.what))
+    const struct tensor_op *op = &t->op.what;
+
+    if (op->kind == SHM_BROADCAST && !is_root(t, op))
         return HVD_SUCCESS;
+    if (op_is_sized(op) && is_in_segment(t->op.in, op, t->op.bytes, &t->op.where.out))
+        return HVD_SUCCESS;
+    if (op_is_sized(op))
+        t->op.where.out = STREAM_NOT_SHARED;
     return make_block(t, STREAM_PLACE, &t->op.where.in);
 }
 

@@ -270,6 +270,10 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
     if (ragged && c->room > BYTES_MAX / tensor_element_size(v))
         return false;
     v->room[member] = op_is_sized(&v->op) ? UINT64_MAX : c->room;
+    if (op_is_sized(&v->op) && c->out != STREAM_NOT_SHARED) {
+        v->out[member] = NULL;
+        return (v->in[member] = resolve_address(v, resolver, c->out, tensor_bytes(&c->op))) != NULL;
+    }
     if (v->op.kind == SHM_BROADCAST && member != v->op.root)
         v->out[member] = NULL;
     else if (!(v->out[member] = resolve_address(v, resolver, c->in, STREAM_PLACE)))
