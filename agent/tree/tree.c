@@ -166,7 +166,7 @@ static int on_request(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m
         return 0;
     }
     struct err none = ERR_INIT;
-    err_set(&none, ERR_NOT_FOUND, "nobody answers there");
+    err_set(&none, ERR_NOT_FOUND, "the service does not run there");
     tree_answer(x, m->service, m->origin, m->ticket, &none, NULL, 0);
     return 0;
 }

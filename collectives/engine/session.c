@@ -45,7 +45,7 @@ static int check_config(const Hvd__EngineConfig *c, int listener, struct err *e)
     if (check_hosts(c, e) != 0)
         return -1;
     if (c->token.len != WORKER_TOKEN_SIZE)
-        return err_set(e, ERR_PROTOCOL, "the session's configuration: a token of %zu bytes", c->token.len);
+        return err_set(e, ERR_PROTOCOL, "the session's configuration has a token of %zu bytes", c->token.len);
     if (c->n_host > 1 && c->key.len != AUTH_KEY_SIZE)
         return err_set(e, ERR_PROTOCOL, "the session's configuration: a key of %zu bytes", c->key.len);
     if (listener < 0)

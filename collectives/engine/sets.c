@@ -323,7 +323,7 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
     if (!set && id < 0 && engine->sets.pairs >= ENGINE_PAIRS_MAX)
         return err_set(e, ERR_MEMORY, "more than %u pairs of ranks send and receive here", ENGINE_PAIRS_MAX);
     if (!set || !set->readiness)
-        return err_set(e, ERR_PROTOCOL, "a message of process set %d, in which this host has no part", id);
+        return err_set(e, ERR_PROTOCOL, "a message of process set %d, which has no rank on this host", id);
     while (host < set->hosts && set->host[host] != from)
         host++;
     if (host == set->hosts || r.left == 0)

@@ -28,7 +28,7 @@ static void unlink_conn(struct conn **list, struct conn *c)
         *list = c->next;
 }
 
-/* Takes it off its list and closes it, unless its descriptor lives on elsewhere (fd -1). */
+/* Takes the connection off its list and closes it. With fd -1 its descriptor lives on elsewhere. */
 static void drop_conn(struct links *l, struct conn *c)
 {
     if (c->incoming) {

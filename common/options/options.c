@@ -254,7 +254,7 @@ static int unknown_option(const struct options_program *program, const char *wor
     return err_hint(e, "%s --help lists the options", program->name);
 }
 
-/* The stand-in for a value that was left out: the second word. */
+/* The value of an option that was given without one: for a time its second word, else "1". */
 static const char *left_out(const struct option_spec *spec)
 {
     return spec->type == OPTION_SECONDS ? spec->words + strcspn(spec->words, "|") + 1 : "1";

@@ -35,7 +35,7 @@ enum option_type {
                           * on the command line follows a '=' only; a flag's words stand for the first and
                           * the second */
     OPTION_TEXT,         /* const char *: at least one byte */
-    OPTION_LIST          /* struct option_list: every time it is given, one more item; several by comma in a
+    OPTION_LIST          /* struct option_list: one more item each time it is given; separated by commas in a
                           * variable, a list or a map of NAME: VALUE in a file */
 };
 

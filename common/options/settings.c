@@ -42,7 +42,7 @@ int settings_line_of(const struct settings *s, const char *map, const char *key)
     return 0;
 }
 
-/* One block: where, then the pair. */
+/* Makes one allocation for both texts of a setting: `where`, and behind it `pair`. */
 static int fill_setting(struct setting *s, const char *file, const struct settings_entry *n, struct err *e)
 {
     char *where, *pair;

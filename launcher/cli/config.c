@@ -60,8 +60,8 @@ static const struct settings *read_file(void *context, struct err *e)
 const struct options_program config_program = {
     .name = "hvdrun",
     .usage = "[options] command [argument ...] [: -np N [options] command ...]",
-    .about = "Starts a command as the ranks of one job, on this host or on many, passes its output on, "
-             "and returns when the last process of it is gone.",
+    .about = "Starts a command as the ranks of one job, on this host or on many. Passes on the output of the "
+             "ranks, and returns when the last process of the job is gone.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
     .read_file = read_file,

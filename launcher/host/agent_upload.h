@@ -44,8 +44,8 @@ struct sent_agent {
 /* Reads the files and writes the script. -1 with *e; nothing is left then. */
 int sent_agent_load(struct sent_agent *a, const struct sent_agent_want *want, struct err *e);
 void sent_agent_free(struct sent_agent *a);
-/* The command line that sweeps a job where its agent may have been sent; no agent at all: its directory has
- * been removed, which is the last thing that it does. */
+/* Writes the command line that sweeps a job on a host to which its agent may have been sent. If the agent is
+ * not there any more, it has removed its directory, which it does last: there is nothing to sweep. */
 int sent_agent_sweep_command(const struct sent_agent_want *want, bool now, char *out, size_t size,
                              struct err *e);
 

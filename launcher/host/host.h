@@ -182,7 +182,7 @@ int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len
 void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len);
 
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
-#define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
+#define HOST_BEATS 16 /* calls of host_heartbeat in a heartbeat time-out */
 void host_heartbeat(struct host *h, uint64_t now);
 /* The host was sent a message that it answers at once. It gets no ping before the answer: pings might
  * renew the lease of a host that cannot answer. */

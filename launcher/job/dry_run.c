@@ -195,7 +195,7 @@ static void print_text(const struct config *config, const struct host_list *host
     if (hosts->count > k->count)
         fprintf(out, "\nhosts not needed: %zu\n", hosts->count - k->count);
     if (!k->planned && k->want.per_part)
-        fprintf(out, "\n?: how many a host has (%s) is known when its agent has answered\n",
+        fprintf(out, "\n?: the number of units (%s) is known when the host's agent has answered\n",
                 k->want.per_part);
     else if (!k->planned)
         fprintf(out,

@@ -22,9 +22,9 @@ struct restart {
     struct config config;  /* num_proc is known once an epoch has run */
     struct host_list *all; /* as the user gave them */
     const char *hostname;
-    uint32_t *lost;        /* of each of all: 1 + the last epoch that lost it, or 0 */
-    struct host_list used; /* by this epoch; the names are those of all */
-    size_t *place;         /* of each used host in all */
+    uint32_t *lost;        /* [all]: 1 + the last epoch that lost the host, or 0 */
+    struct host_list used; /* the hosts of this epoch; the names belong to `all` */
+    size_t *place;         /* [used]: the index of the host in `all` */
     struct job_epoch epoch;
     struct job_past *past;
     uint32_t delay; /* the last back-off, seconds */

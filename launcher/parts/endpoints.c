@@ -26,7 +26,8 @@ static void free_endpoints(struct job *j)
         free(ports_of(j, &j->host[i])->worker);
 }
 
-/* Without memory the host has no ports, and fill_ports says so. */
+/* Keeps the ports of the host's Welcome. Without memory the host has no ports, and fill_ports reports
+ * that. */
 static void keep_ports(struct job *j, struct host *h, const Hvd__Welcome *welcome)
 {
     struct host_ports *p = ports_of(j, h);

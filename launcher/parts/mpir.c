@@ -1,5 +1,5 @@
 /* The names and types are the interface's. A debugger reads and writes the variables from outside at any
- * time, so they are volatile, and nothing of it may be optimised away. */
+ * time, so they are volatile, and no access may be optimised away. */
 #include "launcher/parts/mpir.h"
 
 #include <stdlib.h>

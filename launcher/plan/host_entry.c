@@ -124,7 +124,8 @@ const char *host_entry_read(struct text t, struct host_entry *entry)
     return NULL;
 }
 
-/* The value behind `key`= in a word, in any case, with - for _; at is NULL when it is another key. */
+/* The value behind `key`= in a word. The key may be in any case, with - for _. `at` is NULL when the word has
+ * another key. */
 static struct text value_of(struct text word, const char *key)
 {
     size_t len = strlen(key);

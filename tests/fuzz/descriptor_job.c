@@ -42,7 +42,7 @@ struct place place[JOB_HOSTS];
 uint32_t hosts;
 static uint32_t ranks[JOB_HOSTS], world_size;
 
-/* ---- what the simulation's network asks of the simulation ---------------------------------------------- */
+/* ---- names that the simulation's network links to ------------------------------------------------------ */
 
 uint64_t sim_now;
 struct chance sim_timing;

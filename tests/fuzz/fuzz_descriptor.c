@@ -1,9 +1,8 @@
-/* What a broken worker may leave in shared memory: whole engines (descriptor_job.h), with proper arrivals of
- * their ranks and, in between, writes of anything to anywhere in the regions: entries, details, seats, claim
- * words, rings, tables. An engine may end the job, and what comes of the tensors is the worker's fault, but
- * it neither crashes nor touches what is not its own.
+/* A broken worker writes anything to anywhere in shared memory: entries, details, seats, claim words, rings,
+ * tables. Whole engines (descriptor_job.h) read it, between proper arrivals of their ranks. An engine may end
+ * the job, and the tensors may be wrong. It must neither crash nor touch memory that is not its own.
  *
- * An input: a byte for the shape, then actions, of a byte each and what they read (act()).
+ * An input is a byte for the shape of the job, then actions: a byte each, and the bytes that act() reads.
  *
  * needs: engine shm algo tests/fuzz/descriptor_job.c tests/sim/links.c */
 #include <stdlib.h>
@@ -38,7 +37,7 @@ static uint64_t word(struct input *in)
     return w;
 }
 
-/* What all ranks agree about. */
+/* The fields of an operation about which all ranks agree. */
 struct plan {
     uint8_t kind, dtype, op, flags;
 };

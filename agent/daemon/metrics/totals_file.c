@@ -103,11 +103,11 @@ void totals_open(struct totals *c, const char *directory, uint64_t now_ms)
     uint8_t *bytes = size > 0 && size < FILE_MAX && lseek(fd, 0, SEEK_SET) == 0 ? malloc((size_t)size) : NULL;
     ssize_t n = bytes ? read_whole(fd, bytes, (size_t)size) : -1;
     if (n < 0)
-        err_set(&e, ERR_SYSTEM, "it cannot be read");
+        err_set(&e, ERR_SYSTEM, "the file cannot be read");
     else
         (void)totals_read(c, bytes, (size_t)n, now_ms, &e);
     if (e.code)
-        log_warning("the sums of this node begin anew: %s: %s", path, e.text);
+        log_warning("the sums of this node start from zero: %s: %s", path, e.text);
     free(bytes);
     close(fd);
     c->dirty = false;

@@ -13,7 +13,7 @@
 
 #define HELLO_MS 60000 /* as a session waits */
 #define READ_MAX (64u << 10)
-#define TELL_MS  10000 /* a launcher that does not read for so long is lost, which its channel shows soon */
+#define TELL_MS  10000 /* a launcher that reads nothing for so long is lost; its channel shows that soon */
 
 /* ---- from the launcher --------------------------------------------------------------------------------- */
 

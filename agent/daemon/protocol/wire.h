@@ -44,8 +44,8 @@ enum daemon_descriptor { DAEMON_STDERR, DAEMON_STATUS, DAEMON_DESCRIPTORS };
 
 /* The message as a frame into `out`; its length, or -1 with *e when it is longer than `size`. */
 ptrdiff_t daemon_pack(const Hvd__Daemon *message, uint8_t *out, size_t size, struct err *e);
-/* How many bytes the frame has that begins with such a header; -1 with *e when it is none of ours, or its
- * message longer than `most`. */
+/* The length in bytes of the frame that begins with this header. -1 with *e: the header is not ours, or the
+ * message is longer than `most`. */
 ptrdiff_t daemon_frame_length(const uint8_t header[FRAME_HEADER_SIZE], size_t most, struct err *e);
 /* The message in a whole frame; freed by message_free. */
 Hvd__Daemon *daemon_unpack(const uint8_t *frame, size_t len, struct err *e);

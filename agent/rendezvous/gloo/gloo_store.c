@@ -63,7 +63,8 @@ static struct scope *find_scope(const struct gloo_store *s, const struct gloo_pa
     return *scope_place(s, p, hash_key(0, p->scope, p->scope_len));
 }
 
-/* With its flags and its name: a mesh scope stays without keys as long as a rank's end is awaited. */
+/* The bytes of a scope with its name, and for a mesh scope its flags. A mesh scope without keys is kept as
+ * long as the end of a rank is awaited. */
 static size_t cost_of_scope(const struct gloo_store *s, const struct gloo_path *p)
 {
     return ENTRY_OVERHEAD + p->scope_len + (gloo_path_is_mesh(p) ? s->limits.ranks + 1 : 0);

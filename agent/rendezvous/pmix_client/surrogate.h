@@ -18,7 +18,7 @@ struct surrogates {
 /* Sends the handshake (copied) to the server at this port of loopback, and ends when the server has closed
  * the connection. */
 void surrogates_add(struct surrogates *all, uint16_t port, const uint8_t *handshake, size_t len);
-/* The handles are done with when the loop has run again. */
+/* The handles are closed when the loop has run again. */
 void surrogates_close(struct surrogates *all);
 
 #endif

@@ -106,5 +106,6 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
         expected = said->bytes > 0 && !said->error[0] ? count_contributors(c, &said->desc.what, from) : 0;
     if (flags & TENSOR_HAS_DATA)
         return read_parts(c, in, from, said, expected, e);
-    return expected == 0 ? 0 : err_set(e, ERR_PROTOCOL, "tensor '%s' without its elements", said->desc.name);
+    return expected == 0 ? 0
+                         : err_set(e, ERR_PROTOCOL, "tensor '%s' came without its elements", said->desc.name);
 }

@@ -214,7 +214,7 @@ static int answer_question(struct engine *engine, uint32_t member, const struct 
 
     if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_SPAN || q->type == WORKER_DEVICE_JOIN) &&
         (device->gpu >= ENGINE_GPUS_MAX || !d->gpu[device->gpu].context))
-        return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
+        return err_set(e, ERR_PROTOCOL, "no rank has opened that GPU");
     switch (q->type) {
     case WORKER_DEVICE_MEMORY:
         return open_memory(engine, o, device, fd, &a->id, e);

@@ -245,7 +245,7 @@ static struct adasum_products *own_products(const struct run *run)
     return a->table + run->set->team->size / 2 / a->distance * before;
 }
 
-/* Of one pair, in the order of blocks. */
+/* The products of one pair, added in the order of blocks. */
 static struct adasum_products sum_products(const struct run *run, uint64_t pair)
 {
     const struct unreduced *a = run->unreduced;

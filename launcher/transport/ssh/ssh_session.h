@@ -71,7 +71,7 @@ struct transport {
     struct ssh_query query;
     struct ssh_connect connect;
     struct known_hosts known;       /* lines for "[host]:port", or for the alias */
-    struct known_hosts known_plain; /* lines for the host alone; only with another port than 22 */
+    struct known_hosts known_plain; /* lines for the host without a port; read if the port is not 22 */
     struct ssh_auth auth;
 
     LIBSSH2_SESSION *session;

@@ -82,7 +82,7 @@ static struct readiness *new_readiness(uint32_t self, uint32_t hosts, uint32_t e
     return r;
 }
 
-/* What a host adds to element j of a tensor: sums of these depend on their order. */
+/* The value that a host adds to element j of a tensor: sums of such values depend on their order. */
 static float element(uint32_t host, uint64_t count, uint64_t j)
 {
     return (float)(host % 3 == 0 ? 1e7 : 1) * ((float)host + 1.0f / (float)(j + count));
@@ -393,7 +393,7 @@ static void run_six(struct world *w, struct tensor_desc (*how)(uint32_t, uint32_
     run(w);
 }
 
-/* Which tensor is there on the lists; they are alike at all hosts. */
+/* The number of the tensor in entry i of the execution lists. The entry is the same on all hosts. */
 static uint32_t number_on_lists(const struct world *w, uint32_t i)
 {
     const struct list_entry *entry = &w->entry[0][i];
@@ -633,7 +633,8 @@ START_TEST(a_gap_in_the_list_is_refused)
 }
 END_TEST
 
-/* Whoever takes a result copies it to the members' outputs: those of other kinds have other sizes. */
+/* A result in a list entry is copied to the outputs of all members. Only the kinds whose outputs are as long
+ * as the result may have one. */
 START_TEST(a_result_of_a_kind_that_has_none_is_refused)
 {
     static const uint8_t kinds[] = {SHM_ALLREDUCE, SHM_BROADCAST, SHM_ALLGATHER, SHM_ALLTOALL,
@@ -770,7 +771,8 @@ struct pair {
     uint8_t what[PAIR_TENSORS][PAIR_ROUNDS];
 };
 
-/* What a host asks for: small most of the time, at times large, or something else than the other one. */
+/* The operation that a host asks for: mostly a small one, at times a large one, at times one that differs
+ * from the other host's. */
 static struct tensor_desc of_pair(const struct pair *p, uint32_t host, uint32_t i, uint32_t round)
 {
     struct tensor_desc d = tensor(i);

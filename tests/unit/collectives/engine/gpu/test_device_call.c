@@ -1,4 +1,4 @@
-/* What a rank tells an engine that runs NCCL: taken as it is meant, and nothing that cannot be. */
+/* Calls from a rank to an engine that runs NCCL: valid ones are read right, impossible ones are refused. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ START_TEST(test_ragged)
     ck_assert_uint_eq(seat.call.operation[0].sent[0], 60);
     ragged(GPU_ALLGATHER, huge);
     ck_assert_int_eq(take(), -1);
-    ragged(GPU_ALLREDUCE, fits); /* which has none */
+    ragged(GPU_ALLREDUCE, fits); /* an allreduce has no table of counts */
     ck_assert_int_eq(take(), -1);
     ragged(GPU_ALLGATHER, fits);
     call->ragged = 0;
