@@ -17,8 +17,7 @@
  * only hvd_shutdown is useful. After any other error the job goes on.
  *
  * UNITS. Counts are of elements or of rows, never of bytes; only hvd_alloc, hvd_alloc_lasting and
- * hvd_alloc_device take bytes.
- * Ranks and indices count from 0.
+ * hvd_alloc_device take bytes. Ranks and indices count from 0.
  *
  * OWNERSHIP. Strings, options and arrays that are only read belong to the caller, and may be freed when the
  * call returns. A buffer of elements and an array that a call fills belong to the operation until its end:
@@ -180,10 +179,9 @@ typedef int64_t hvd_handle;
 int hvd_init(void);
 /* Leaves the job. Returns when every rank has called it, or at once when the job has failed. No operation
  * may be pending. The remaining work of operations in streams of a device ends first, unless the job fails.
- * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, but not of hvd_alloc_lasting.
- * It does so whatever it returns, except for
- * HVD_ERR_MISMATCH: other ranks are in hvd_join, and nothing has changed. A worker that exits with status 0
- * after hvd_init and without hvd_shutdown counts as failed. */
+ * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, but not of hvd_alloc_lasting. So
+ * it does whatever it returns, except for HVD_ERR_MISMATCH: other ranks are in hvd_join, and nothing has
+ * changed. A worker that exits with status 0 after hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
 /* Says that this rank has failed, and why. Every pending and later call of every rank, of this one too,
  * returns HVD_ERR_PEER at once; its sentence names this rank, its host and `why`. The process goes on: it may
@@ -318,9 +316,9 @@ int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t 
  * returns 1 when hvd_wait will not block for other ranks. rows_of and received are set when allocate is called
  * or later, and until the end of the operation. All ranks call the same function: another rank's hvd_allgather
  * of that name is HVD_ERR_MISMATCH. `in` lies in memory of the host; a device is HVD_ERR_INVALID. */
-int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
-                              void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
-                              const hvd_options *options, hvd_handle *handle);
+int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count,
+                              hvd_dtype dtype, void *(*allocate)(void *context, size_t rows), void *context,
+                              size_t *rows_of, const hvd_options *options, hvd_handle *handle);
 int hvd_allgather_alloc(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
                         void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
                         const hvd_options *options);

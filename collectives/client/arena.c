@@ -28,7 +28,7 @@ struct own_segment {
     struct segment map;
     uint32_t id; /* of this job; UINT32_MAX: none yet */
     struct block *blocks;
-    int fd; /* of a lasting one; -1: it is none */
+    int fd;          /* of a lasting one; -1: it is none */
     bool is_private; /* never to be shared */
 };
 

@@ -8,6 +8,7 @@
  *   operation.c  submitting an operation                  pending.c   operations that may end early
  *   solo.c       the path of a job of one rank            request.c   the checks that all calls share
  *   timeline.c   a file of all operations                 wait_policy.c  spin or sleep; wait or give up
+ *   sized.c      results that the caller allocates
  *   gpu/         the path of tensors in memory of GPUs    api/        the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or

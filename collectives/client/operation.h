@@ -87,9 +87,9 @@ extern _Atomic bool path_gpu_seen __attribute__((visibility("hidden")));
 struct sized {
     struct allocator allocator; /* allocate NULL: the operation is none */
     bool is_taken;              /* a thread waits for it, and takes the result */
-    enum phase due;             /* PHASE_IDLE, or it counts as ended, and this is its phase for the thread that waits */
-    int status;                 /* of the allocation */
-    bool is_held;               /* the result was taken, but its caller has yet to come for it: */
+    enum phase due; /* PHASE_IDLE, or it counts as ended, and this is its phase for the thread that waits */
+    int status;     /* of the allocation */
+    bool is_held;   /* the result was taken, but its caller has yet to come for it: */
     void *held;
     size_t rows;
 };

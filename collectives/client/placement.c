@@ -14,8 +14,9 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/local/pipeline.h"
 
-#define STREAM_LEAST       (1u << 20)   /* bytes: below, a copy of the whole is cheaper */
-#define SIZED_STREAM_LEAST (256u << 10) /* the same, of a sized operation: pieces need more turns of each rank */
+#define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
+#define SIZED_STREAM_LEAST                                                                                   \
+    (256u << 10) /* the same, of a sized operation: pieces need more turns of each rank */
 
 static bool is_root(const struct tensor *t, const struct tensor_op *op)
 {
@@ -79,14 +80,14 @@ int operation_place(struct tensor *t)
     uint64_t bytes = t->op.bytes, address = 0;
     void *out = is_root(t, op) ? (void *)(uintptr_t)t->op.in : t->op.out;
     bool far_out = op_scatters(op->kind) ? t->op.capacity > SHM_INLINE_MAX : !one_result || t->view.me == 0;
-    bool stage_in =
-        !t->op.small && (gives_a_copy(t) || !is_in_segment(t->op.in, op, bytes, &t->op.where.in));
+    bool stage_in = !t->op.small && (gives_a_copy(t) || !is_in_segment(t->op.in, op, bytes, &t->op.where.in));
     bool same = far_out && !apart && !stage_in && out == t->op.in;
     bool stage_out = far_out && !same && !is_in_segment(out, op, t->op.capacity, &t->op.where.out);
     size_t out_bytes = stage_out ? round_to_lines(t->op.capacity) : 0,
            in_bytes = stage_in && apart ? round_to_lines(bytes) : 0;
     size_t table = t->op.where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
-    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? tensor_receipt_bytes(t->view.team, op) : 0;
+    size_t receipt =
+        !team_is_here(t->view.team) && op_is_ragged(op->kind) ? tensor_receipt_bytes(t->view.team, op) : 0;
     int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
 
     if (status != HVD_SUCCESS)

@@ -10,10 +10,10 @@ struct result;         /* run/results.h */
 struct result_segment; /* the same */
 
 struct runs {
-    struct scratch scratch; /* runs borrow of it */
-    struct run *spare;      /* the one that ended last, to be used again; or NULL */
-    struct result *results;           /* that members may still read */
-    struct result_segment *segments;  /* their memory */
+    struct scratch scratch;          /* runs borrow of it */
+    struct run *spare;               /* the one that ended last, to be used again; or NULL */
+    struct result *results;          /* that members may still read */
+    struct result_segment *segments; /* their memory */
 };
 
 extern const struct engine_part remote_part;

@@ -199,9 +199,8 @@ static bool can_take(const struct tensor_view *v)
 {
     struct way w;
 
-    return v->mine < v->stream.rounds &&
-           (!find_wanted(v, &w) || is_shared(v, current_source(v)) ||
-            has_counted(v, &v->seat[current_source(v)]->given, v->mine + 1));
+    return v->mine < v->stream.rounds && (!find_wanted(v, &w) || is_shared(v, current_source(v)) ||
+                                          has_counted(v, &v->seat[current_source(v)]->given, v->mine + 1));
 }
 
 enum action { NONE, GIVE, TAKE, KEEP };

@@ -98,9 +98,9 @@ struct rank_state {
     struct rank_end end;
     uint64_t peak_kib, user_us, system_us;
     char gave_up[RANK_SENTENCE_MAX]; /* its words in hvd_abort; "": it did not give up */
-    bool exited;   /* Exited came, or its host is lost */
-    bool read;     /* both streams have ended */
-    bool finished; /* exited and read */
+    bool exited;                     /* Exited came, or its host is lost */
+    bool read;                       /* both streams have ended */
+    bool finished;                   /* exited and read */
 };
 
 /* The program hvdagent, for hosts of the job. */

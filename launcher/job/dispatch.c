@@ -137,7 +137,7 @@ static const char *on_exited(struct job *j, struct host *h, const Hvd__Control *
     const Hvd__Exited *m = control->exited;
     struct rank_state *r = job_rank_of_host(j, h, m->rank);
     struct rank_end end = {m->rank,          m->pid,       m->status, m->signal,  m->core_dumped, m->by_us,
-                           m->not_shut_down, m->told_peer, m->oom,    m->aborted, m->abort_code, NULL};
+                           m->not_shut_down, m->told_peer, m->oom,    m->aborted, m->abort_code,  NULL};
     char how[RANK_END_TEXT];
     if (!r)
         return NOT_THERE;
@@ -209,14 +209,10 @@ static const char *on_fault(struct job *j, struct host *h, const Hvd__Control *c
 }
 
 static const struct job_message messages[] = {
-    {HVD__CONTROL__BODY_SPAWNED, true, on_spawned},
-    {HVD__CONTROL__BODY_EXITED, true, on_exited},
-    {HVD__CONTROL__BODY_GAVE_UP, true, on_gave_up},
-    {HVD__CONTROL__BODY_REFUSED, false, on_refused},
-    {HVD__CONTROL__BODY_CREDIT, false, on_credit},
-    {HVD__CONTROL__BODY_NOTICE, false, on_notice},
-    {HVD__CONTROL__BODY_FAULT, false, on_fault},
-    {0, false, NULL},
+    {HVD__CONTROL__BODY_SPAWNED, true, on_spawned}, {HVD__CONTROL__BODY_EXITED, true, on_exited},
+    {HVD__CONTROL__BODY_GAVE_UP, true, on_gave_up}, {HVD__CONTROL__BODY_REFUSED, false, on_refused},
+    {HVD__CONTROL__BODY_CREDIT, false, on_credit},  {HVD__CONTROL__BODY_NOTICE, false, on_notice},
+    {HVD__CONTROL__BODY_FAULT, false, on_fault},    {0, false, NULL},
 };
 
 static const char *offer_message(const struct job_message *row, struct job *j, struct host *h,

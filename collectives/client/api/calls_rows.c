@@ -158,9 +158,9 @@ int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t 
     return status;
 }
 
-int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
-                              void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
-                              const hvd_options *options, hvd_handle *handle)
+int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count,
+                              hvd_dtype dtype, void *(*allocate)(void *context, size_t rows), void *context,
+                              size_t *rows_of, const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
     int status = make_allgather_alloc(&r, in, rows, row_count, dtype, (struct allocator){allocate, context},

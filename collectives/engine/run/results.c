@@ -23,7 +23,6 @@ struct result {
     struct result_segment *segment;
     size_t offset;
     uint32_t slot, sequence;
-    const char *name; /* the slot's then: another name has no reader of this */
 };
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
@@ -56,8 +55,8 @@ static bool is_read(struct engine *engine, const struct result *r)
 {
     const struct name *name = &engine->names.name[r->slot];
 
-    if (name->text != r->name)
-        return true;
+    if (!name->text)
+        return true; /* nobody needs the slot */
     for (uint32_t i = 0; i < name->set->team->members; i++)
         if (!tensor_is_read(&engine->region, r->slot, name->set->team->local[i], r->sequence))
             return false;
@@ -99,8 +98,7 @@ static uint64_t make_result(struct run *run, size_t bytes, char **memory)
         free(r);
         return UINT64_MAX;
     }
-    *r = (struct result){engine->runs.results,    s, b->offset, run->view->number, run->view->sequence,
-                         run->name->text};
+    *r = (struct result){engine->runs.results, s, b->offset, run->view->number, run->view->sequence};
     engine->runs.results = r;
     *memory = s->base + b->offset;
     return shm_address(s->id, b->offset);

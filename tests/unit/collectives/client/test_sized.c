@@ -164,7 +164,10 @@ END_TEST
 
 static size_t sent(size_t scale, int from, int to, int pattern)
 {
-    return pattern == 0 ? scale : pattern == 1 ? scale * (size_t)((from + 2 * to) % 3) : from == to ? 0 : scale;
+    return pattern == 0   ? scale
+           : pattern == 1 ? scale * (size_t)((from + 2 * to) % 3)
+           : from == to   ? 0
+                          : scale;
 }
 
 job_unwatched static void check_exchanged(const struct ask *a, const size_t *received, int rank, size_t scale,
@@ -387,7 +390,8 @@ static int in_a_set(const struct job *job, int rank)
         ranks[n++] = r;
     job_check(hvd_set_add(ranks, n, &options.set) == HVD_SUCCESS);
     if (rank > 0) {
-        job_check(hvd_allgather_alloc("x", in, 3, 1, HVD_INT32, allocate, &ask, got, &options) == HVD_SUCCESS);
+        job_check(hvd_allgather_alloc("x", in, 3, 1, HVD_INT32, allocate, &ask, got, &options) ==
+                  HVD_SUCCESS);
         job_check(ask.rows == 3 * (size_t)n && ((int32_t *)ask.memory)[3 * n - 1] == n && got[n - 1] == 3);
         free(ask.memory);
     }
@@ -474,8 +478,8 @@ START_TEST(a_job_of_one_rank_does_it_too)
     ck_assert_int_eq(hvd_wait(c.handle), HVD_SUCCESS);
     check_gathered(&c);
     end_gather(&c, true);
-    ck_assert_int_eq(
-        hvd_alltoall_alloc("a", in, 4, &splits, 1, HVD_INT32, allocate, &ask, &received, NULL), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_alltoall_alloc("a", in, 4, &splits, 1, HVD_INT32, allocate, &ask, &received, NULL),
+                     HVD_SUCCESS);
     ck_assert(received == 3 && ask.rows == 3 && ((int32_t *)ask.memory)[2] == 3);
     free(ask.memory);
     ask.source = FROM_NOWHERE;

@@ -125,10 +125,16 @@ START_TEST(a_rank_that_gave_up_is_the_cause)
         int exit_status;
         const char *how;
     } cases[] = {
-        {{.rank = 2, .pid = 9, .status = 3, .gave_up = "bad batch"}, 3, "gave up: bad batch; exit status 3, 1"},
+        {{.rank = 2, .pid = 9, .status = 3, .gave_up = "bad batch"},
+         3,
+         "gave up: bad batch; exit status 3, 1"},
         {{.rank = 2, .pid = 9, .gave_up = "bad batch"}, 1, "gave up: bad batch; exit status 0, 1"},
-        {{.rank = 2, .pid = 9, .signal = 6, .gave_up = "bad batch"}, 134, "gave up: bad batch; killed by sig"},
-        {{.rank = 2, .pid = 9, .signal = 15, .by_us = true, .gave_up = "bad batch"}, 1, "gave up: bad batch; kil"},
+        {{.rank = 2, .pid = 9, .signal = 6, .gave_up = "bad batch"},
+         134,
+         "gave up: bad batch; killed by sig"},
+        {{.rank = 2, .pid = 9, .signal = 15, .by_us = true, .gave_up = "bad batch"},
+         1,
+         "gave up: bad batch; kil"},
     };
     struct outcome o = {0};
     struct rank_end told = {.rank = 0, .status = 1, .told_peer = true};
