@@ -1,6 +1,7 @@
 /* hvd_alloc: memory in segments of this process that the engine and the other workers of the host can map.
  *
- * A segment is made when no free block (shm/blocks.h) is large enough. Segments of other workers are mapped when one of their tensors is first met.
+ * A segment is made when no free block (shm/blocks.h) is large enough. Segments of other workers are mapped
+ * when one of their tensors is first met.
  *
  * hvd_alloc_lasting: the same in segments of their own, which stay mapped where they are until they are free.
  * The engine of a job hears of such a segment when an operation first uses it, and again in the next job.
@@ -30,6 +31,7 @@ struct own_segment {
     struct block *blocks;
     int fd;          /* of a lasting one; -1: it is none */
     bool is_private; /* never to be shared */
+    bool is_copy;    /* this is a child made by fork(), and the pages are the child's own */
 };
 
 static struct own_segment *own;            /* under arena_lock */
@@ -315,13 +317,13 @@ static void let_arena_go(void)
     pthread_mutex_unlock(&client.arena_lock);
 }
 
-/* In a child. A page that cannot become the child's own may not be written at least. */
+/* In a child. Pages that cannot become the child's own may only be read. */
 static void own_pages(void)
 {
     for (struct own_segment *s = own; s; s = s->next) {
-        if (s->fd < 0)
+        if (s->fd < 0 || s->is_copy)
             continue;
-        s->is_private = true;
+        s->is_private = s->is_copy = true;
         if (segment_map_at(&s->map, s->fd, MAP_PRIVATE) != 0)
             mprotect(s->map.base, s->map.bytes, PROT_READ);
     }

@@ -114,6 +114,17 @@ START_TEST(memory_lasts_over_a_failure)
 }
 END_TEST
 
+/* A child's child has what the child has written. */
+static bool is_seen_by_a_child(const float *x, float value)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(is_all(x, value) ? 0 : 1);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 /* The child and what it writes. `value`: what it must find. */
 static void fork_and_write(float *x, float value)
 {
@@ -123,7 +134,7 @@ static void fork_and_write(float *x, float value)
     if (pid == 0) {
         bool right = is_all(x, value);
         set_all(x, 99);
-        right = right && is_all(x, 99);
+        right = right && is_all(x, 99) && is_seen_by_a_child(x, 99);
         hvd_free(x);
         _exit(right ? 0 : 1);
     }
