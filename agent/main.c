@@ -7,14 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/daemon/protocol/attach.h"
 #include "agent/daemon/daemon.h"
 #include "agent/guard/guard.h"
-#include "agent/guard/sent_dir.h"
+#include "agent/guard/job_dir.h"
 #include "agent/session/session.h"
 #include "agent/gpu/gpu.h"
 #include "agent/gpu/gpu_scan.h"
-#include "agent/guard/sweep.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"

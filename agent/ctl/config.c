@@ -33,7 +33,7 @@ static bool takes_next(const char *word)
 {
     size_t len = strlen(word);
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        for (const char *at = specs[i].flags; specs[i].metavar && (at = strstr(at, word)); at += len)
+        for (const char *at = specs[i].flags; specs[i].metavar && (at = strstr(at, word)) != NULL; at += len)
             if (at[len] == '\0' || at[len] == ',')
                 return true;
     return false;

@@ -9,13 +9,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/metrics/render.h"
-#include "agent/daemon/protocol/query.h"
+#include "agent/daemon/metrics/metric_table.h"
+#include "agent/daemon/protocol/wire.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"

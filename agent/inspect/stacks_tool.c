@@ -1,7 +1,7 @@
 /*   eu-stack -m      TID 12:                               #1  0x00007f8 sleep - /usr/lib/libc.so.6
  *   gdb              Thread 1 (... (LWP 12) "name"):       #1  0x00007f8 in sleep (seconds=1) at sleep.c:55
  *                                                          #2  0x00007f8 in ?? () from /usr/lib/libx.so */
-#include "agent/inspect/stacks_tool.h"
+#include "agent/inspect/stacks.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -145,7 +145,7 @@ static void put_stacks(const struct stacks *s, char *out, size_t size)
     }
 }
 
-bool where_stack_parse(const char *text, pid_t pid, char *out, size_t size)
+bool stacks_parse(const char *text, pid_t pid, char *out, size_t size)
 {
     struct stacks *s = calloc(1, sizeof *s);
     struct thread *t = calloc(1, sizeof *t);

@@ -34,7 +34,8 @@ bool tree_is_neighbour(uint32_t self, uint32_t host)
     return (self > 0 && tree_parent(self) == host) || (host > 0 && tree_parent(host) == self);
 }
 
-uint32_t tree_next_hop(const struct tree *x, uint32_t host)
+/* The neighbour on the way to `host`. */
+static uint32_t tree_next_hop(const struct tree *x, uint32_t host)
 {
     if (!tree_is_below(x->self, host))
         return tree_parent(x->self);

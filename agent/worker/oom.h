@@ -5,7 +5,6 @@
 #define HVD_AGENT_WORKER_OOM_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "agent/worker/containment.h"

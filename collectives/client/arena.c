@@ -41,7 +41,6 @@ static struct segment known[SEGMENTS_MAX]; /* by id, own ones too; under arena_l
 static bool share_segment(struct own_segment *s, int fd)
 {
     struct worker_message m = {.type = WORKER_ADD_SEGMENT};
-
     if (client.solo)
         return true;
     if (rpc(&m, fd, NULL, NULL) != HVD_SUCCESS)
@@ -71,7 +70,6 @@ static struct own_segment *segment_add(size_t at_least, bool lasting)
         at_least < SEGMENT_MIN ? SEGMENT_MIN : (at_least + SEGMENT_STEP - 1) / SEGMENT_STEP * SEGMENT_STEP;
     struct own_segment *s = calloc(1, sizeof *s);
     int fd;
-
     if (!s || !(s->blocks = blocks_new(bytes))) {
         free(s);
         fail(HVD_ERR_MEMORY, "no memory");
@@ -102,7 +100,6 @@ static void *alloc_block(size_t bytes, bool zeroed, bool lasting)
     struct own_segment *s;
     struct block *b = NULL;
     void *memory = NULL;
-
     if (bytes > (1ull << (SHM_OFFSET_BITS - 1))) {
         fail(HVD_ERR_MEMORY, "%zu bytes of shared memory are more than there can be", bytes);
         return NULL;
@@ -142,7 +139,6 @@ static bool lies_in(const struct segment *s, const void *memory)
 static struct own_segment *find_segment(const void *memory)
 {
     struct own_segment *s = own;
-
     while (s && !lies_in(&s->map, memory))
         s = s->next;
     return s;
@@ -159,7 +155,6 @@ void arena_free(void *memory)
 {
     struct own_segment *s;
     struct block *b, *before;
-
     pthread_mutex_lock(&client.arena_lock);
     if (!has_job_failed() && (s = find_segment(memory)) && (b = find_block(s, memory, &before)))
         blocks_give_back(b, before);
@@ -169,7 +164,6 @@ void arena_free(void *memory)
 bool arena_address(const void *memory, size_t bytes, uint64_t *address)
 {
     bool found = false;
-
     pthread_mutex_lock(&client.arena_lock);
     for (struct own_segment *s = own; s && !found; s = s->next) {
         size_t offset = (size_t)((const char *)memory - (const char *)s->map.base);
@@ -190,7 +184,6 @@ static bool segment_fetch(uint32_t id)
     struct err e = ERR_INIT;
     unsigned fds = 1;
     int fd = -1, rc;
-
     if (rpc(&m, -1, &fd, &fds) != HVD_SUCCESS)
         return false;
     if (fds == 1)
@@ -210,7 +203,6 @@ void *arena_resolve(void *ctx, uint64_t address, uint64_t bytes)
     uint32_t id = shm_address_segment(address);
     uint64_t offset = shm_address_offset(address);
     void *memory = NULL;
-
     (void)ctx;
     if (id >= SEGMENTS_MAX)
         return NULL;
@@ -227,7 +219,6 @@ void *arena_resolve(void *ctx, uint64_t address, uint64_t bytes)
 static void drop_segment(struct own_segment *s)
 {
     struct own_segment **at = &own;
-
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
@@ -249,7 +240,6 @@ static bool free_lasting(void *memory)
     struct own_segment *s;
     struct block *b, *before;
     bool found;
-
     pthread_mutex_lock(&client.arena_lock);
     s = find_segment(memory);
     found = s && s->fd >= 0;
@@ -272,7 +262,6 @@ static void renew_pages(struct own_segment *s)
     struct segment fresh = {0};
     struct err e = ERR_INIT;
     int fd = segment_create(&fresh, s->map.bytes, &e);
-
     if (fd >= 0) {
         for (const struct block *b = s->blocks; b; b = b->next)
             if (b->used && !b->given_up)
@@ -292,7 +281,6 @@ static void renew_pages(struct own_segment *s)
 static void leave_segment(struct own_segment *s, bool failed)
 {
     bool again;
-
     if (failed && s->id != UINT32_MAX)
         renew_pages(s);
     s->id = UINT32_MAX;
@@ -338,7 +326,6 @@ static void watch_forks(void)
 void *hvd_alloc_lasting(size_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-
     pthread_once(&once, watch_forks);
     return alloc_block(bytes, true, true);
 }
@@ -360,7 +347,6 @@ static void forget_known(void)
 void arena_close(void)
 {
     bool failed = has_job_failed();
-
     pthread_mutex_lock(&client.arena_lock);
     forget_known();
     for (struct own_segment *s = own, *next; s; s = next) {

@@ -18,8 +18,9 @@ static struct tensor *tensor_make(const struct team *team, const char *name, uin
 {
     struct tensor *t = calloc(1, sizeof *t);
     uint32_t index = team_own_index(team);
-
-    if (!t || !(t->name = strdup(name)) ||
+    if (t)
+        t->name = strdup(name);
+    if (!t || !t->name ||
         (!client.solo &&
          tensor_view_init(&t->view, &client.region, team, slot, team_member(team, index)) != 0)) {
         if (t)
@@ -50,7 +51,6 @@ static bool is_named(const struct tensor *t, const struct team *team, const char
 static struct tensor *look_up(const struct team *team, const char *name, uint32_t hash)
 {
     struct tensor *t = atomic_load_explicit(&client.tensors.bucket[hash % SHM_SLOTS], memory_order_acquire);
-
     while (t && (t->hash != hash || !is_named(t, team, name)))
         t = t->next;
     return t;
@@ -59,8 +59,6 @@ static struct tensor *look_up(const struct team *team, const char *name, uint32_
 static int ask_slot(const struct team *team, const char *name, size_t len, uint32_t *slot)
 {
     struct worker_message m = {.type = WORKER_NAME, .set = team->id};
-    int status;
-
     if (client.solo) {
         *slot = SHM_SLOT_FIRST + client.tensors.solo_slots;
         if (*slot >= SHM_SLOTS)
@@ -70,12 +68,24 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
         return HVD_SUCCESS;
     }
     memcpy(m.text, name, len + 1);
-    status = rpc(&m, -1, NULL, NULL);
+    int status = rpc(&m, -1, NULL, NULL);
     if (status != HVD_SUCCESS)
         return status;
     *slot = m.id;
     return m.id < SHM_SLOTS ? HVD_SUCCESS
                             : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
+}
+
+/* Asks for a slot, and makes the tensor in that slot. NULL: *status, after fail(). */
+static struct tensor *add_tensor(const struct team *team, const char *name, uint32_t hash, int *status)
+{
+    uint32_t slot;
+    *status = ask_slot(team, name, strlen(name), &slot);
+    if (*status != HVD_SUCCESS)
+        return NULL;
+    struct tensor *t = tensor_make(team, name, hash, slot);
+    *status = t ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    return t;
 }
 
 /* ---- the order of calls -------------------------------------------------------------------------------- */
@@ -87,7 +97,6 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
 static struct tensor *look_after(const struct tensor *latest, const struct team *team, const char *name)
 {
     struct tensor *t = latest ? atomic_load_explicit(&latest->follows, memory_order_acquire) : NULL;
-
     return t && is_named(t, team, name) ? t : NULL;
 }
 
@@ -96,7 +105,6 @@ __attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct
 {
     uint32_t members = t->view.team->members, me = t->view.me;
     uint32_t operation = t->sequence + (t->phase == PHASE_IDLE);
-
     for (uint32_t i = 0; i < members && i < PREFETCHED_MEMBERS; i++)
         if (i != me)
             __builtin_prefetch(tensor_entry_at(&t->view, i, operation));
@@ -106,13 +114,11 @@ __attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct
 void tensor_prefetch_next(const struct tensor *t)
 {
     const struct tensor *next = atomic_load_explicit(&t->follows, memory_order_acquire);
-    const struct tensor *after;
-
     if (!next || client.solo)
         return;
     prefetch_entries(next);
     __builtin_prefetch(next->name);
-    after = atomic_load_explicit(&next->follows, memory_order_acquire);
+    const struct tensor *after = atomic_load_explicit(&next->follows, memory_order_acquire);
     if (after == NULL)
         return;
     for (const char *line = (const char *)after; line < after->text; line += SHM_LINE)
@@ -133,9 +139,8 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
 {
     struct tensor *latest = atomic_load_explicit(&client.tensors.latest, memory_order_acquire);
     struct tensor *t = look_after(latest, team, name);
-    uint32_t hash, slot;
+    uint32_t hash;
     int status = HVD_SUCCESS;
-
     if (!t) {
         hash = hash_name(team, name);
         t = look_up(team, name, hash);
@@ -143,9 +148,8 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
     if (!t) {
         pthread_mutex_lock(&client.names_lock);
         t = look_up(team, name, hash);
-        if (!t && (status = ask_slot(team, name, strlen(name), &slot)) == HVD_SUCCESS &&
-            !(t = tensor_make(team, name, hash, slot)))
-            status = HVD_ERR_MEMORY;
+        if (!t)
+            t = add_tensor(team, name, hash, &status);
         pthread_mutex_unlock(&client.names_lock);
     }
     if (t)
@@ -159,7 +163,6 @@ struct tensor *tensor_fixed(uint32_t slot)
     static const char *const names[] = {SHM_BARRIER_NAME, SHM_SHUTDOWN_NAME};
     struct tensor *t = atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire);
     const struct team *world = client.set[HVD_WORLD];
-
     if (t)
         return t;
     pthread_mutex_lock(&client.names_lock);
@@ -173,7 +176,6 @@ struct tensor *tensor_fixed(uint32_t slot)
 static const struct team *team_of(int32_t id)
 {
     uint32_t rank[2];
-
     if (team_pair_ranks(id, rank))
         return pair_find(rank[0] == (uint32_t)client.rank ? rank[1] : rank[0]);
     return set_find(id);
@@ -182,18 +184,17 @@ static const struct team *team_of(int32_t id)
 int tensor_of_slot(uint32_t slot, struct tensor **found)
 {
     struct worker_message m = {.type = WORKER_SLOT, .id = slot};
-    const struct team *team;
-    int status;
-
-    if (slot < SHM_SLOT_FIRST)
-        return (*found = tensor_fixed(slot)) ? HVD_SUCCESS : HVD_ERR_MEMORY;
-    if ((*found = atomic_load_explicit(&client.tensors.by_slot[slot % SHM_SLOTS], memory_order_acquire)) !=
-        NULL)
+    if (slot < SHM_SLOT_FIRST) {
+        *found = tensor_fixed(slot);
+        return *found ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    }
+    *found = atomic_load_explicit(&client.tensors.by_slot[slot % SHM_SLOTS], memory_order_acquire);
+    if (*found)
         return HVD_SUCCESS;
-    status = rpc(&m, -1, NULL, NULL);
+    int status = rpc(&m, -1, NULL, NULL);
     if (status != HVD_SUCCESS)
         return status;
-    team = team_of(m.set);
+    const struct team *team = team_of(m.set);
     if (!team)
         return last_failure();
     m.text[SHM_NAME_MAX] = '\0';
@@ -205,10 +206,8 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
 bool tensors_pending(const struct team *team)
 {
     bool pending = false;
-    struct tensor *t;
-
     pthread_mutex_lock(&client.names_lock);
-    t = client.tensors.newest;
+    struct tensor *t = client.tensors.newest;
     pthread_mutex_unlock(&client.names_lock);
     for (; t && !pending; t = t->older) {
         if (t->view.team != team)
@@ -225,7 +224,6 @@ bool tensors_pending(const struct team *team)
 int tensor_acquire(const struct team *team, const char *name, struct tensor **t)
 {
     int status = tensor_find(team, name, t);
-
     if (status)
         return status;
     if (!lock_unless_waited(&(*t)->lock))
@@ -235,17 +233,15 @@ int tensor_acquire(const struct team *team, const char *name, struct tensor **t)
 
 struct tensor *tensor_barrier(const struct team *team)
 {
-    struct tensor *t;
-
     if (team->id == HVD_WORLD)
         return tensor_fixed(SHM_SLOT_BARRIER);
+    struct tensor *t;
     return tensor_find(team, SHM_BARRIER_NAME, &t) == HVD_SUCCESS ? t : NULL;
 }
 
 struct tensor *tensor_by_handle(hvd_handle handle)
 {
     uint32_t slot = (uint32_t)(handle % (hvd_handle)SHM_SLOTS);
-
     return handle > 0 ? atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire) : NULL;
 }
 

@@ -68,7 +68,6 @@ void sized_forget(void)
 static void keep_staging(struct tensor *t)
 {
     struct kept *k = t->op.staging ? malloc(sizeof *k) : NULL;
-
     if (k) {
         pthread_mutex_lock(&kept_lock);
         *k = (struct kept){kept, t->op.staging, t->view.team, t->slot, t->sequence, t->view.me};
@@ -122,7 +121,6 @@ int sized_take(struct tensor *t)
     struct tensor_view *v = &t->view;
     void *memory;
     int status;
-
     if (region_poisoned(&client.region))
         return region_poison_read(&client.region, t->text, sizeof t->text);
     status = allocate_result(t, v->get[v->me], &memory);
@@ -160,7 +158,6 @@ int sized_take_settled(struct tensor *t)
     const void *from;
     void *memory;
     int status;
-
     for (uint32_t i = 0; i < t->view.team->size; i++)
         count += t->op.recv_counts[i];
     bytes = count * dtype_size(t->op.what.dtype);
@@ -180,7 +177,6 @@ int sized_run_alone(struct tensor *t)
     uint64_t count = t->op.where.table ? t->op.where.table[0] : t->op.what.count;
     void *memory;
     int status = allocate_result(t, count, &memory);
-
     if (status == HVD_SUCCESS && count > 0)
         copy_bytes(memory, t->op.in, count * dtype_size(t->op.what.dtype));
     if (t->op.rows)
@@ -193,14 +189,12 @@ int sized_run_alone(struct tensor *t)
 static void *allocate_held(void *context, size_t rows)
 {
     struct tensor *t = context;
-
     return t->op.sized.held = arena_alloc(rows * t->op.what.row * dtype_size(t->op.what.dtype), false);
 }
 
 void sized_hold(struct tensor *t)
 {
     struct allocator theirs = t->op.sized.allocator;
-
     t->op.sized.allocator = (struct allocator){allocate_held, t};
     sized_claim(t);
     operation_finish(t);
@@ -212,7 +206,6 @@ int sized_hand_over(struct operation *o, const char *name, char *text, size_t si
 {
     void *memory;
     int status = o->status;
-
     if (status == HVD_SUCCESS)
         status = allocate(o, o->sized.rows, name, &memory, text, size);
     if (status == HVD_SUCCESS && o->sized.rows > 0)

@@ -3,8 +3,9 @@
  * Such a rank takes part in every operation that others begin, with zeros (client/join.c). All it needs is to
  * be told: an operation is `wanted` of it. Within a host the members that have not joined put a slot into
  * their ring when they arrive there and others have not (only while somebody of the host has joined, which
- * the header says); who lacks it is seen in the seats. When a member joins, all slots are looked at once. So
- * either the arriving one sees that somebody has joined, or the look at all slots sees that it has arrived.
+ * the header says); who lacks it is seen in the member slots. When a member joins, all slots are looked at
+ * once. So either the arriving one sees that somebody has joined, or the look at all slots sees that it has
+ * arrived.
  *
  * A host whose members of a set have all joined hears nothing in that way. Every engine tells every other one
  * which of its ranks join, and a host on which an operation was begun by ranks, not by such a message, tells
@@ -75,7 +76,6 @@ static void tell_members(struct engine *engine, uint32_t slot, uint32_t operatio
 {
     struct name *n = &engine->names.name[slot];
     struct shm_slot *s = n->view.slot;
-
     if (n->wanted != operation) {
         s->wanted_op = *op;
         atomic_store(&s->wanted, operation);
@@ -103,7 +103,6 @@ static void check_slot(struct engine *engine, uint32_t slot, uint32_t only)
     struct tensor_view *v = slot == engine->names.join_slot ? NULL : names_view(engine, slot);
     uint32_t furthest = 0, operation = 0;
     bool lacks = false;
-
     for (uint32_t i = 0; v && i < v->team->members; i++) {
         uint32_t latest = tensor_latest(v, i);
         if (i == 0 || (int32_t)(latest - operation) > 0) {
@@ -144,7 +143,6 @@ static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
     struct tensor_desc desc = {.what = n->view.op};
     uint32_t join = current_join(engine);
     struct err e = ERR_INIT;
-
     if (slot == engine->names.join_slot || n->asked == n->view.sequence)
         return; /* asked: others have begun it, and tell of it */
     if (desc.what.device == OP_EITHER)
@@ -173,7 +171,6 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
     uint8_t message[JOINED_SIZE];
     struct writer w = writer_of(message, sizeof message);
     struct err e = ERR_INIT;
-
     write_u32(&w, PEER_JOINED);
     write_u32(&w, engine->epoch);
     write_u32(&w, rank);
@@ -186,7 +183,6 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
 void joins_member(struct engine *engine, uint32_t member, bool joining)
 {
     struct member *m = &engine->workers.member[member];
-
     if (m->joining == joining)
         return;
     m->joining = joining;
@@ -203,7 +199,6 @@ void joins_member(struct engine *engine, uint32_t member, bool joining)
 static int on_joined(struct engine *engine, uint32_t from, struct reader r, struct err *e)
 {
     uint32_t rank = read_u32(&r), join = read_u32(&r);
-
     if (r.bad || r.left > 0 || join == 0 || rank >= engine->size || engine->place[rank].host != from)
         return err_set(e, ERR_PROTOCOL, "a malformed message about a rank that joins");
     engine->joins.of_rank[rank] = join;
@@ -219,7 +214,6 @@ static int on_joined(struct engine *engine, uint32_t from, struct reader r, stru
 static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint32_t operation)
 {
     bool lacks = false;
-
     for (uint32_t i = 0; i < v->team->members; i++) {
         if (!member_of(engine, v->team, i)->joining)
             return false;
@@ -230,11 +224,9 @@ static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint3
 
 static int on_wanted(struct engine *engine, struct reader r, struct err *e)
 {
-    uint32_t operation = read_u32(&r), slot;
+    uint32_t operation = read_u32(&r);
     char error[SHM_TEXT_MAX];
     struct tensor_desc desc;
-    struct tensor_view *v;
-
     if (tensor_wire_read(&r, &desc, error, e) != 0)
         return -1;
     struct set *set = sets_find(engine, desc.what.set);
@@ -243,8 +235,10 @@ static int on_wanted(struct engine *engine, struct reader r, struct err *e)
         return err_set(e, ERR_PROTOCOL, "a malformed message about what joined ranks lack");
     if (!set)
         return 0; /* removed, so nothing in it is pending */
-    if (names_slot(engine, set, desc.name, &slot, error, sizeof error) != HVD_SUCCESS ||
-        !(v = names_view(engine, slot))) {
+    uint32_t slot;
+    bool named = names_slot(engine, set, desc.name, &slot, NULL) == HVD_SUCCESS;
+    struct tensor_view *v = named ? names_view(engine, slot) : NULL;
+    if (!v) {
         engine_poison(engine, HVD_ERR_MEMORY, "no memory for the names of what joined ranks lack");
         return 0;
     }
@@ -260,7 +254,6 @@ static int receive_joins(struct engine *engine, uint32_t from, const void *data,
 {
     struct reader r = reader_of(data, size);
     uint32_t type = read_u32(&r), epoch = read_u32(&r);
-
     if (r.bad || type > UINT8_MAX)
         return err_set(e, ERR_PROTOCOL, "a malformed message about joined ranks");
     if (epoch != engine->epoch)

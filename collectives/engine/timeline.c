@@ -32,14 +32,15 @@ struct timeline {
 
 static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning)
 {
-    char who[80], process[96], path[4096];
+    char who[80];
     struct err e = ERR_INIT;
     struct timeline *t = calloc(1, sizeof *t);
-
     snprintf(who, sizeof who, "engine.%.60s", engine->host[engine->self].name);
+    char process[96];
     snprintf(process, sizeof process, "engine of %.60s", engine->host[engine->self].name);
     for (char *c = who; *c; c++)
         *c = *c == '/' ? '_' : *c;
+    char path[4096];
     if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
         t->trace = trace_start(path, PID_FIRST + engine->self, process, &e);
     if (!t || !t->trace) {
@@ -57,7 +58,6 @@ static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning
 static void stop_timeline(struct engine *engine)
 {
     struct err e = ERR_INIT;
-
     if (engine->timeline && trace_stop(engine->timeline->trace, &e) != 0)
         engine_notice(engine, LOG_WARNING, e.text);
     free(engine->timeline);
@@ -75,7 +75,6 @@ static int start_timeline(struct engine *engine, const Hvd__EngineConfig *config
 static uint32_t slot_of(const struct engine *engine, const struct tensor_view *view)
 {
     const struct name *name = (const struct name *)((const char *)view - offsetof(struct name, view));
-
     return (uint32_t)(name - engine->names.name);
 }
 
@@ -95,7 +94,6 @@ void engine_timeline_record(struct engine *engine, const struct tensor_view *vie
     const char *name = op_event_name(view->op.kind);
     uint64_t now = clock_now();
     struct trace_event queue = {TRACE_COMPLETE, LANE_FIRST + slot, NULL, "QUEUE", since, now - since};
-
     if (!t->slot[slot].named)
         trace_lane(t->trace, LANE_FIRST + slot, engine->names.name[slot].text);
     t->slot[slot].named = true;
@@ -120,7 +118,6 @@ void engine_timeline_record(struct engine *engine, const struct tensor_view *vie
 static void mark_turn(struct engine *engine, struct turn *turn)
 {
     struct timeline *t = engine->timeline;
-
     if (__builtin_expect(t == NULL, 1))
         return;
     if (t->mark_cycles && (turn->helped || t->executed))

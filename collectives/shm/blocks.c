@@ -5,7 +5,6 @@
 static struct block *make_block(size_t offset, size_t bytes, bool fresh, struct block *next)
 {
     struct block *b = malloc(sizeof *b);
-
     if (b)
         *b = (struct block){.next = next, .offset = offset, .bytes = bytes, .fresh = fresh};
     return b;
@@ -51,7 +50,6 @@ struct block *blocks_take(struct block *list, size_t bytes)
 static void join_with_next(struct block *b)
 {
     struct block *next = b ? b->next : NULL;
-
     if (!next || b->used || next->used)
         return;
     b->bytes += next->bytes;

@@ -454,4 +454,11 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
 void config_hosts_from(const struct config *config, char *const envp[], char *name, size_t size);
 void config_free(struct config *config);
 
+/* ---- help ---------------------------------------------------------------------------------------------- */
+
+/* hvdrun help [TOPIC]. `words`, NULL at the end, are those behind `help`. Shows the page by becoming man(1);
+ * where there is none, or no page, writes the topic's short text to `out`. -1 with *e (ERR_USAGE): there is
+ * no such topic. */
+int help_show(char *const words[], FILE *out, struct err *e);
+
 #endif

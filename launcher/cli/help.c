@@ -1,7 +1,6 @@
 /* A topic is a row of the table below. Its page lies where `make install` puts it, or in the source tree that
  * this program was built in, so that an installation always shows its own; a man(1) that only finds other
  * pages is not asked. The short texts are for machines without manual pages, such as images of containers. */
-#include "launcher/cli/help.h"
 
 #include <limits.h>
 #include <string.h>
@@ -217,7 +216,8 @@ static int print_groups(const char *part, FILE *out, struct err *e)
     return err_hint(e, "hvdrun help options lists them");
 }
 
-int help_print(char *const words[], FILE *out, struct err *e)
+/* The short text only, as without man(1). */
+static int help_print(char *const words[], FILE *out, struct err *e)
 {
     const struct topic *topic = find_topic(words, e);
     if (e->code)

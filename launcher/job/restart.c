@@ -1,5 +1,10 @@
-#include "launcher/job/restart.h"
-
+/* A job and its restarts: one epoch after the other, each a complete job of its own (new name, key, sessions,
+ * engines), until one ends well or no other is worth it (restart_policy.h).
+ *
+ *   epoch 0 -> failed -> what was lost is swept, or its lease has run out -> back-off -> epoch 1 -> ...
+ *
+ * An epoch's failure is one line on stderr; the report at the end is about the last one. A signal ends the
+ * back-off at once, and so does --timeout, which is for all epochs together. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "common/net/net.h"
 #include "common/protocol/message.h"
-#include "launcher/cli/rendezvous_option.h"
+#include "launcher/cli/list_options.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
 

@@ -12,10 +12,10 @@
 #define JOB_TENSORS 16
 
 /* A rank's segment. */
-#define SEGMENT_BYTES (1u << 20)
-#define OUT_AT        (256u << 10)
-#define TABLE_AT      (SEGMENT_BYTES - 8192)
-#define RECEIPT_AT    (SEGMENT_BYTES - 4096)
+#define SEGMENT_BYTES  (1u << 20)
+#define OUT_AT         (256u << 10)
+#define TABLE_AT       (SEGMENT_BYTES - 8192)
+#define RECV_COUNTS_AT (SEGMENT_BYTES - 4096)
 
 struct owner { /* a rank */
     struct segment memory;

@@ -7,7 +7,7 @@
  *                                    <-    DAEMON_MAGIC, LeaseRefusal; closed
  *      or:                           <-    FRAME_MAGIC of the session, which has the connection now
  *
- *      any process (query.h)
+ *      any process (daemon_ask)
  *      AgentQuery or AgentDrain      ->
  *                                    <-    DAEMON_MAGIC, AgentStatus or LeaseRefusal; closed
  *
@@ -52,5 +52,18 @@ Hvd__Daemon *daemon_unpack(const uint8_t *frame, size_t len, struct err *e);
 /* The message of an answer at the beginning of what has come, and *len, how long its frame is; NULL when it
  * is not whole yet, or with *e. */
 Hvd__Daemon *daemon_unpack_answer(const uint8_t *bytes, size_t have, size_t *len, struct err *e);
+
+/* ---- a question ---------------------------------------------------------------------------------------- */
+
+/* A question to the managed agent of this host: what it gives to whom (AgentQuery), or root's word that it is
+ * to take no new jobs (AgentDrain). For programs; waits for the answer, at most some seconds. */
+
+/* A connection to the daemon's socket, non-blocking. -1 with an empty *e when there is no managed agent on
+ * this host, else with what is wrong. */
+int daemon_connect(struct err *e);
+/* Its AgentStatus, or its Gpus where they are asked for, in an answer that message_free frees; NULL with *e,
+ * also when it refuses or there is none.
+ */
+Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e);
 
 #endif

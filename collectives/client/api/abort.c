@@ -12,7 +12,6 @@
 static void give_up_alone(const char *why)
 {
     int ready = CLIENT_READY;
-
     pthread_mutex_lock(&client.rpc_lock);
     if (atomic_load(&client.state) == CLIENT_READY) {
         snprintf(client.gave_up, sizeof client.gave_up, "rank 0 gave up: %.300s",
@@ -26,7 +25,6 @@ int hvd_abort(const char *why)
 {
     struct worker_message m = {.type = WORKER_ABORT};
     int status = client_check();
-
     if (status != HVD_SUCCESS)
         return status;
     snprintf(m.text, sizeof m.text, "%s", why ? why : "");

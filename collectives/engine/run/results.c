@@ -34,11 +34,9 @@ static struct result_segment *add_segment(struct engine *engine, size_t at_least
     struct result_segment *s = calloc(1, sizeof *s);
     struct segment map = {0};
     struct err e = ERR_INIT;
-    char text[SHM_TEXT_MAX];
     int fd = s && (s->blocks = blocks_new(bytes)) ? segment_create(&map, bytes, &e) : -1;
-
     segment_unmap(&map);
-    if (fd >= 0 && segments_add(engine, ENGINE_OWN_SEGMENT, fd, &s->id, text, sizeof text) == HVD_SUCCESS) {
+    if (fd >= 0 && segments_add(engine, ENGINE_OWN_SEGMENT, fd, &s->id, &e) == HVD_SUCCESS) {
         s->base = segments_resolve(engine, shm_address(s->id, 0), bytes);
         if (s->base) {
             s->next = engine->runs.segments;
@@ -54,7 +52,6 @@ static struct result_segment *add_segment(struct engine *engine, size_t at_least
 static bool is_read(struct engine *engine, const struct result *r)
 {
     const struct name *name = &engine->names.name[r->slot];
-
     if (!name->text)
         return true; /* nobody needs the slot */
     for (uint32_t i = 0; i < name->set->team->members; i++)
@@ -86,7 +83,6 @@ static uint64_t make_result(struct run *run, size_t bytes, char **memory)
     struct result_segment *s;
     struct block *b = NULL;
     struct result *r = malloc(sizeof *r);
-
     if (!r)
         return UINT64_MAX;
     bytes = blocks_round(bytes);
@@ -111,7 +107,6 @@ static uint64_t count_bytes(const struct run *run, uint32_t member)
 {
     const struct tensor_view *v = run->view;
     uint64_t count = 0;
-
     for (uint32_t from = 0; from < v->team->size; from++)
         count += route_between(v->op.kind, v->team->size, run->table, from, v->team->member[member]);
     return count * dtype_size(v->op.dtype);
@@ -122,7 +117,6 @@ bool results_place(struct run *run)
 {
     struct tensor_view *v = run->view;
     uint64_t shared = UINT64_MAX;
-
     reap_results(run->engine);
     for (uint32_t i = 0; i < v->team->members; i++) {
         uint64_t bytes = count_bytes(run, i), address = shared;
@@ -134,8 +128,8 @@ bool results_place(struct run *run)
         if (v->op.kind == SHM_ALLGATHER)
             shared = address;
         v->out[i] = memory;
-        if (v->receipt[i])
-            v->receipt[i][v->team->size] = address;
+        if (v->recv_counts[i])
+            v->recv_counts[i][v->team->size] = address;
     }
     return true;
 }
@@ -143,7 +137,6 @@ bool results_place(struct run *run)
 void results_free(struct engine *engine)
 {
     struct runs *runs = &engine->runs;
-
     while (runs->results) {
         struct result *r = runs->results;
         runs->results = r->next;

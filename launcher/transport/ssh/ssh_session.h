@@ -94,7 +94,6 @@ enum ssh_result ssh_library_failed(struct transport *t, enum err_code code, cons
 /* Makes t->session, which reads and writes through t->wire. */
 enum ssh_result ssh_new_session(struct transport *t);
 void ssh_handle_closed(uv_handle_t *handle);
-bool ssh_flush(struct transport *t);
 
 /* Steps. */
 enum ssh_result ssh_step_config(struct transport *t);

@@ -86,7 +86,7 @@ case_devices_that_are_not_made_yet() {
 case_devices_that_root_has_made() {
     [ "$(id -u)" = 0 ] || skip 'for root'
     [ ! -e /dev/nvidiactl ] || skip 'this machine has devices already'
-    ((0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status) & 1 << 27)) || skip 'no right to make devices here'
+    ((0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status) & 1 << 27)) || skip 'making devices is not allowed here'
     told 'gpus 2' fresh -- -H localhost sh -c "$devices"
     expect_status 0
     expect_count 2 '^[01]/2 0,1 ' "$T/out"
