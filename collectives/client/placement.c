@@ -15,8 +15,8 @@
 #include "collectives/local/pipeline.h"
 
 #define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
-#define SIZED_STREAM_LEAST                                                                                   \
-    (256u << 10) /* the same, of a sized operation: pieces need more turns of each rank */
+/* The same, of a sized operation: pieces need more turns of each rank. */
+#define SIZED_STREAM_LEAST (256u << 10)
 
 static bool is_root(const struct tensor *t, const struct tensor_op *op)
 {
