@@ -322,6 +322,7 @@ int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, siz
 int hvd_allgather_alloc(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
                         void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
                         const hvd_options *options);
+/* The same for hvd_alltoall. */
 int hvd_alltoall_alloc_async(const char *name, const void *in, size_t in_rows, const size_t *splits,
                              size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
                              void *context, size_t *received, const hvd_options *options, hvd_handle *handle);
