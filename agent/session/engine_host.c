@@ -110,7 +110,7 @@ static void handle_message(struct engine_host *h, const Hvd__Engine *m)
         h->events->shut_down(h->ctx, m->shut_down->rank);
         break;
     case HVD__ENGINE__BODY_POISONED:
-        h->events->poisoned(h->ctx, m->poisoned->rank);
+        h->events->poisoned(h->ctx, m->poisoned->rank, m->poisoned->why);
         break;
     case HVD__ENGINE__BODY_NOTICE:
         h->events->notice(h->ctx, m->notice->level, m->notice->text);

@@ -50,6 +50,7 @@ int client_check(void)
     switch (atomic_load_explicit(&client.state, memory_order_acquire)) {
     case CLIENT_READY:
     case CLIENT_JOINING:
+    case CLIENT_GAVE_UP:
     case CLIENT_STRANDED:
         return HVD_SUCCESS;
     case CLIENT_FORKED:
@@ -68,6 +69,8 @@ int client_may_begin(void)
         return HVD_SUCCESS;
     if (state == CLIENT_STRANDED)
         return fail(HVD_ERR_ENGINE, "this host's engine has gone or does not move: nothing can begin");
+    if (state == CLIENT_GAVE_UP)
+        return fail(HVD_ERR_PEER, "%s", client.gave_up);
     return state == CLIENT_JOINING
                ? fail(HVD_ERR_IN_PROGRESS, "this rank is in hvd_join, which has not ended: nothing can begin")
                : client_check();

@@ -8,6 +8,7 @@
  *   operation.c  submitting an operation                  pending.c   operations that may end early
  *   solo.c       the path of a job of one rank            request.c   the checks that all calls share
  *   timeline.c   a file of all operations                 wait_policy.c  spin or sleep; wait or give up
+ *   sized.c      results that the caller allocates
  *   gpu/         the path of tensors in memory of GPUs    api/        the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or
@@ -32,6 +33,7 @@ enum client_state {
     CLIENT_NONE,
     CLIENT_READY,
     CLIENT_JOINING,  /* this rank has joined, and others have not */
+    CLIENT_GAVE_UP,  /* hvd_abort, in a job of one rank without an engine */
     CLIENT_STRANDED, /* the engine has ended or is stopped: this rank has left the operations of others */
     CLIENT_FORKED
 };
@@ -69,6 +71,7 @@ struct client {
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     _Atomic bool rpc_broken;
+    char gave_up[SHM_TEXT_MAX]; /* CLIENT_GAVE_UP: the sentence */
     struct tensor_table tensors;
     uint32_t epochs;                        /* the epochs that ended with hvd_shutdown */
     struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock, freed

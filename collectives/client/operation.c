@@ -24,7 +24,8 @@ static void notify_engine(struct tensor *t)
  * engine. */
 static inline __attribute__((always_inline)) void notify_last_arrival(struct tensor *t, bool will_wait)
 {
-    bool for_engine = !team_is_here(t->view.team) || (!t->op.small && !will_wait);
+    bool has_chunks = !t->op.small && !op_is_sized(&t->op.what);
+    bool for_engine = !team_is_here(t->view.team) || (has_chunks && !will_wait);
     if (for_engine) {
         tensor_offer(&t->view);
         notify_engine(t);

@@ -4,6 +4,7 @@
  *   placement.c  the request becomes an operation: the places of its elements
  *   operation.c  the operation is published
  *   progress.c   a rank that waits or polls does the steps of the operation until it has ended
+ *   sized.c      results that the caller allocates when their size is known
  *
  * A tensor's lock is held by the thread that submits, polls or waits for its operation, so an operation needs
  * no other protection. All functions here want that lock, but where they say otherwise. */
@@ -27,6 +28,12 @@ enum phase {
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
 
+/* The caller's memory for a result, when the number of its rows is known. */
+struct allocator {
+    void *(*allocate)(void *context, size_t rows); /* NULL: there is a place for the result */
+    void *context;
+};
+
 /* The arguments of a call. */
 struct request {
     const struct team *team; /* the ranks that take part; this rank is one of them */
@@ -39,6 +46,7 @@ struct request {
     const void **result;   /* of a shared allreduce */
     void *stream;          /* of the options; for a GPU */
     struct group *group;   /* NULL: none; the tensor takes it over; in and out are then NULL */
+    struct allocator allocator;
 };
 
 /* A way in which operations are done. NULL members: the path does nothing there.
@@ -75,6 +83,17 @@ struct path_ops {
 /* client.gpu->look() has said true. */
 extern _Atomic bool path_gpu_seen __attribute__((visibility("hidden")));
 
+/* A sized operation (sized.c). */
+struct sized {
+    struct allocator allocator; /* allocate NULL: the operation is none */
+    bool is_taken;              /* a thread waits for it, and takes the result */
+    enum phase due; /* PHASE_IDLE, or it counts as ended, and this is its phase for the thread that waits */
+    int status;     /* of the allocation */
+    bool is_held;   /* the result was taken, but its caller has yet to come for it: */
+    void *held;
+    size_t rows;
+};
+
 /* A request once it is submitted, until its result is taken. */
 struct operation {
     struct tensor_op what;
@@ -95,6 +114,7 @@ struct operation {
     const void **result;
     struct group *group;
     int status;
+    struct sized sized;
 };
 
 /* Results of shared allreduces. */
@@ -179,6 +199,25 @@ static inline int operation_wait(struct tensor *t)
 }
 /* The engine has stopped: the operation ends with HVD_ERR_ENGINE. */
 void operation_lose_engine(struct tensor *t);
+
+/* ---- sized.c ------------------------------------------------------------------------------------------- */
+
+/* The operation could be taken, but no thread waits for it: it counts as ended. */
+bool sized_is_for_later(struct tensor *t);
+/* A thread waits for the operation, and its phase is what it was. */
+void sized_claim(struct tensor *t);
+/* All members of this host agree: makes the result, or the place of one that comes by pieces. A status. */
+int sized_take(struct tensor *t);
+/* The engine has settled the operation. A status. */
+int sized_take_settled(struct tensor *t);
+/* The result for nobody yet: the name is needed for another operation. */
+void sized_hold(struct tensor *t);
+/* Gives the caller the result that was held for it. A status, with its sentence in `text`. */
+int sized_hand_over(struct operation *o, const char *name, char *text, size_t size);
+int sized_run_alone(struct tensor *t);
+/* Frees the elements that other ranks have read meanwhile; and forgets all, when the arena is closed. */
+void sized_reap(void);
+void sized_forget(void);
 
 /* ---- pending.c ----------------------------------------------------------------------------------------- */
 

@@ -101,6 +101,19 @@ static void compute_inline(struct tensor *t)
         *t->op.result = t->op.out;
 }
 
+/* Of results that come by pieces only the place is made. */
+static void end_sized(struct tensor *t)
+{
+    int status = sized_take(t);
+
+    if (t->view.streamed)
+        t->phase = PHASE_WORK;
+    else
+        end_operation(t, status);
+    if (t->phase == PHASE_ENDED)
+        report_rows(t);
+}
+
 /* All members are here, and all are on this host: no other host needs to be asked. */
 static void open_local(struct tensor *t)
 {
@@ -119,6 +132,8 @@ static void open_local(struct tensor *t)
         end_poisoned(t); /* memory that this rank could not reach, and has told the engine */
     } else if (status != HVD_SUCCESS) {
         end_operation(t, status);
+    } else if (t->op.sized.allocator.allocate) {
+        end_sized(t);
     } else if (t->view.place == SHM_INLINE) {
         compute_inline(t);
         end_operation(t, HVD_SUCCESS);
@@ -169,6 +184,8 @@ static void take_settled(struct tensor *t)
     report_point(t, POINT_AGREED, slot->due);
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
+    else if (t->op.sized.allocator.allocate)
+        status = sized_take_settled(t);
     else if (op_scatters(t->op.what.kind))
         take_own_result(t);
     else if (t->op.what.kind == SHM_ALLREDUCE_SHARED)
@@ -201,7 +218,7 @@ static void end_worked(struct tensor *t)
     } else {
         take_result(t);
         report_rows(t);
-        end_operation(t, HVD_SUCCESS);
+        end_operation(t, t->op.sized.status);
     }
 }
 
@@ -211,20 +228,24 @@ bool operation_step(struct tensor *t)
     int status;
     switch (t->phase) {
     case PHASE_ARRIVE:
-        if (tensor_arrived(&t->view))
-            open_local(t);
-        else if (t->op.where.is_streamed && stream_must_stage(&t->view))
+        if (tensor_arrived(&t->view)) {
+            if (!sized_is_for_later(t))
+                open_local(t);
+        } else if (t->op.where.is_streamed && stream_must_stage(&t->view)) {
             operation_stage(t);
+        }
         break;
     case PHASE_WORK:
         if (!(t->view.streamed ? stream_step(&t->view) : tensor_work(&t->view)) && is_done(&t->view))
             end_worked(t);
         break;
     case PHASE_REMOTE:
-        if (atomic_load(&t->view.slot->settled) == t->sequence)
+        if (atomic_load(&t->view.slot->settled) == t->sequence && !sized_is_for_later(t))
             take_settled(t);
         break;
     case PHASE_PATH:
+        if (sized_is_for_later(t))
+            break;
         status = t->op.path->step(t);
         if (status <= 0)
             end_operation(t, status);
@@ -368,11 +389,18 @@ __attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint6
 int operation_wait_until(struct tensor *t, uint64_t until)
 {
     report_point(t, POINT_WAIT, 0);
-    if (__builtin_expect(t->op.path && t->op.path->wait, 0) && !wait_on_path(t, until))
+    if (__builtin_expect(t->op.sized.allocator.allocate != NULL, 0))
+        sized_claim(t);
+    bool ended = __builtin_expect(t->op.path && t->op.path->wait, 0) ? wait_on_path(t, until) : true;
+    if (ended && t->phase != PHASE_ENDED)
+        ended = wait_until_ended(t, until);
+    if (!ended) {
+        t->op.sized.is_taken = false;
         return HVD_ERR_TIMEOUT;
-    if (t->phase != PHASE_ENDED && !wait_until_ended(t, until))
-        return HVD_ERR_TIMEOUT;
+    }
     int status = t->op.status;
+    if (__builtin_expect(t->op.sized.is_held, 0))
+        status = sized_hand_over(&t->op, t->name, t->text, sizeof t->text);
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
 }

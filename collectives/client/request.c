@@ -117,6 +117,11 @@ static int check_request(const char *name, struct request *r)
         status = claim_for_gpu(r);
     if (status)
         return status;
+    if (r->allocator.allocate && r->op.device == 1)
+        return fail(HVD_ERR_INVALID, "rows in memory of a device need a place for the result: %s",
+                    r->op.kind == SHM_ALLGATHER ? "hvd_allgather" : "hvd_alltoall");
+    if (r->allocator.allocate)
+        r->op.device = 0;
     char wrong[128];
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
         return fail(HVD_ERR_INVALID, "%s", wrong);

@@ -111,10 +111,21 @@ static int prepare_alone(struct tensor *t, const struct request *r)
     return HVD_SUCCESS;
 }
 
+/* A sized operation is done by the thread that waits. */
 static int start_alone(struct tensor *t, bool will_wait)
 {
     (void)will_wait;
+    if (t->op.sized.allocator.allocate) {
+        t->phase = PHASE_PATH;
+        return HVD_SUCCESS;
+    }
     return solo_run(t, do_operation);
 }
 
-const struct path_ops solo_path = {.prepare = prepare_alone, .start = start_alone};
+static int step_alone(struct tensor *t)
+{
+    solo_run(t, sized_run_alone);
+    return 1; /* it has ended: the phase says so */
+}
+
+const struct path_ops solo_path = {.prepare = prepare_alone, .start = start_alone, .step = step_alone};

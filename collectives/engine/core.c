@@ -115,27 +115,39 @@ void engine_fault(struct engine *engine, const char *text)
 /* ---- the failure of the job ---------------------------------------------------------------------------- */
 
 /* rank UINT32_MAX: no rank of this host is the cause. */
-static void report_poison(struct engine *engine, uint32_t rank)
+static void report_poison(struct engine *engine, uint32_t rank, const char *why)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__EngineRank poisoned = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
     poisoned.rank = rank;
+    poisoned.why = (char *)(uintptr_t)why;
     message.body_case = HVD__ENGINE__BODY_POISONED;
     message.poisoned = &poisoned;
     if (engine_send(engine, &message, &e) != 0)
         log_debug("the session will not know that the job has failed: %s", e.text);
 }
 
-void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text)
+/* `why`: the words of a rank that gave up, else "". */
+static void poison_job(struct engine *engine, uint32_t rank, const char *why, int status, const char *text)
 {
     if (!engine->region.header || region_poisoned(&engine->region))
         return;
     /* First the session: a worker that ends because of the poison must not be taken for the cause. */
-    report_poison(engine, rank);
+    report_poison(engine, rank, why);
     log_info("the job has failed: %s", text);
     region_poison(&engine->region, status, text);
     engine->loop.failed = true;
+}
+
+void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text)
+{
+    poison_job(engine, rank, "", status, text);
+}
+
+void engine_gave_up(struct engine *engine, uint32_t rank, const char *why, const char *text)
+{
+    poison_job(engine, rank, why, HVD_ERR_PEER, text);
 }
 
 void engine_poison(struct engine *engine, int status, const char *text)

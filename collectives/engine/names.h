@@ -8,6 +8,7 @@
 
 #define ENGINE_SEGMENTS_MAX 4096u
 #define ENGINE_NAME_BUCKETS SHM_SLOTS
+#define ENGINE_OWN_SEGMENT  UINT32_MAX /* the member of a segment that is the engine's own */
 
 struct set;
 

@@ -22,6 +22,8 @@
 #include "common/base/log.h"
 #include "common/base/secret.h"
 
+#define ABORT_TEXT_MAX 301 /* bytes of a rank's sentence */
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -198,6 +200,19 @@ static void member_failed(struct engine *engine, uint32_t member, const char *wh
     engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
+/* A rank that has failed and lives: it is the cause, and ends with a status of its own. */
+static void member_gives_up(struct engine *engine, uint32_t member, const char *said)
+{
+    uint32_t rank = engine->region.rank[member];
+    char why[ABORT_TEXT_MAX], text[SHM_TEXT_MAX];
+
+    snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, *said ? said : "it did not say why");
+    log_printable(why);
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) gave up: %s", rank, engine_host_of(engine, rank),
+             engine->workers.member[member].pid, why);
+    engine_gave_up(engine, rank, why, text);
+}
+
 static void log_note(const struct engine *engine, uint32_t member, const struct worker_message *q)
 {
     uint32_t rank = engine->region.rank[member];
@@ -274,6 +289,9 @@ static int answer_question(struct engine *engine, struct worker *w)
         break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
+        break;
+    case WORKER_ABORT:
+        member_gives_up(engine, w->member, q->text);
         break;
     case WORKER_NOTE:
         log_note(engine, w->member, q);

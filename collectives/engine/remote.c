@@ -18,6 +18,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/partial.h"
 #include "collectives/engine/peers.h"
+#include "collectives/engine/run/results.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/sets.h"
 #include "collectives/engine/timeline.h"
@@ -35,6 +36,7 @@ static void free_runs(struct engine *engine)
     free(engine->runs.spare);
     engine->runs.spare = NULL;
     scratch_free(&engine->runs.scratch);
+    results_free(engine);
 }
 
 /* ---- complete on this host ----------------------------------------------------------------------------- */

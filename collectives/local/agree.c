@@ -205,8 +205,7 @@ static bool find_recv_counts(struct tensor_view *v, uint32_t member, const struc
     if (team_is_here(v->team) || !op_is_ragged(v->op.kind))
         return true;
     if (c->recv_counts_at % sizeof *recv_counts == 0)
-        recv_counts =
-            resolver->resolve(resolver->ctx, c->recv_counts_at, v->team->size * sizeof *recv_counts);
+        recv_counts = resolver->resolve(resolver->ctx, c->recv_counts_at, tensor_recv_bytes(v->team, &v->op));
     v->recv_counts[member] = recv_counts;
     return recv_counts != NULL;
 }
@@ -214,6 +213,11 @@ static bool find_recv_counts(struct tensor_view *v, uint32_t member, const struc
 static bool find_output(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                         const struct tensor_resolver *resolver)
 {
+    if (op_is_sized(&v->op)) {
+        v->capacity[member] = UINT64_MAX;
+        v->out[member] = NULL;
+        return true;
+    }
     if (op_is_ragged(v->op.kind)) {
         if (c->capacity > BYTES_MAX / tensor_element_size(v))
             return false;
@@ -254,7 +258,11 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
         return false;
     if (ragged && c->capacity > BYTES_MAX / tensor_element_size(v))
         return false;
-    v->capacity[member] = c->capacity;
+    v->capacity[member] = op_is_sized(&v->op) ? UINT64_MAX : c->capacity;
+    if (op_is_sized(&v->op) && c->out != STREAM_NOT_SHARED) {
+        v->out[member] = NULL;
+        return (v->in[member] = resolve_address(v, resolver, c->out, tensor_bytes(&c->op))) != NULL;
+    }
     bool has_place = v->op.kind != SHM_BROADCAST || member == v->op.root;
     v->out[member] = has_place ? resolve_address(v, resolver, c->in, STREAM_PLACE) : NULL;
     if (has_place && !v->out[member])
@@ -319,7 +327,7 @@ static int plan_work(struct tensor_view *v, const char *name, char *text, size_t
     v->bytes = total * tensor_element_size(v);
     if (v->streamed)
         stream_plan(v);
-    else if (v->place == SHM_SEGMENT)
+    else if (v->place == SHM_SEGMENT && !op_is_sized(&v->op))
         v->chunks = op_is_adasum(&v->op) ? (struct chunks){total, total, 1}
                                          : chunks_cut(total, tensor_element_size(v), v->team->members);
     return HVD_SUCCESS;
@@ -351,7 +359,7 @@ static int plan_alike(struct tensor_view *v, const char *name, char *text, size_
     struct claim_of_member c = {.op = v->op};
     for (uint32_t i = 0; i < v->team->members; i++) {
         v->count[i] = v->op.count;
-        v->capacity[i] = v->own.capacity;
+        v->capacity[i] = op_is_sized(&v->op) ? UINT64_MAX : v->own.capacity;
         if (!find_table(v, i, &c, NULL)) {
             snprintf(text, size, "tensor \"%s\": no memory", name);
             return HVD_ERR_MEMORY;

@@ -20,6 +20,9 @@
 #define STREAM_PIECE (1u << 20) /* bytes at most */
 #define STREAM_PLACE (2 * STREAM_PIECE)
 
+/* `out` of a streamed sized operation: where the member's elements can be read; or this, they cannot. */
+#define STREAM_NOT_SHARED UINT64_MAX
+
 /* The kinds that can: those that reduce nothing have a way of their own (pipeline_copy.c). */
 #define STREAM_KINDS (SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_BROADCAST) | SHM_RAGGED)
 

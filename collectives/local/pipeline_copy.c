@@ -63,6 +63,12 @@ static uint64_t given_by(const struct tensor_view *v, uint32_t from)
     return w.given + w.bytes;
 }
 
+/* The others read the member's elements where they are: it gives no pieces. */
+static bool is_shared(const struct tensor_view *v, uint32_t member)
+{
+    return op_is_sized(&v->op) && v->out[member] == NULL;
+}
+
 static uint32_t count_pieces(const struct tensor_view *v, uint64_t bytes)
 {
     return (uint32_t)(bytes / v->stream.piece + (bytes % v->stream.piece != 0));
@@ -78,7 +84,7 @@ void pass_plan(struct tensor_view *v)
     uint64_t piece = (most / PASS_PIECES + PIECE_LEAST - 1) / PIECE_LEAST * PIECE_LEAST;
     v->stream.piece = piece < PIECE_LEAST ? PIECE_LEAST : piece > PIECE_MOST ? PIECE_MOST : piece;
     v->stream.rounds = count_pieces(v, most);
-    v->stream.mine = count_pieces(v, given_by(v, v->me));
+    v->stream.mine = is_shared(v, v->me) ? 0 : count_pieces(v, given_by(v, v->me));
     v->stream.kept = 0;
     v->stream.to_keep = way_of(v, v->me, v->me).bytes;
 }
@@ -133,13 +139,20 @@ static bool find_wanted(const struct tensor_view *v, struct way *w)
     return in_piece(v, w, v->mine);
 }
 
+static const char *find_piece(const struct tensor_view *v, const struct way *w)
+{
+    uint32_t from = current_source(v);
+
+    return is_shared(v, from) ? (const char *)v->in[from] + w->in : place_of(v, from, v->mine) + w->given;
+}
+
 /* One member's part of the round; with the last one the round is finished. */
 static void take_piece(struct tensor_view *v)
 {
     ARRIVED_FROM_OTHERS(v);
     struct way w;
-    if (find_wanted(v, &w))
-        copy_bytes((char *)v->own.out + w.out, place_of(v, current_source(v), v->mine) + w.given, w.bytes);
+    if (v->own.out && find_wanted(v, &w)) /* a rank that found no memory takes part all the same */
+        copy_bytes((char *)v->own.out + w.out, find_piece(v, &w), w.bytes);
     if (++v->stream.taken + 1 < v->team->members)
         return;
     v->stream.taken = 0;
@@ -152,8 +165,9 @@ static void keep_own(struct tensor_view *v)
 {
     struct way w = way_of(v, v->me, v->me);
     uint64_t left = w.bytes - v->stream.kept, bytes = left < v->stream.piece ? left : v->stream.piece;
-    copy_bytes((char *)v->own.out + w.out + v->stream.kept, (const char *)v->own.in + w.in + v->stream.kept,
-               bytes);
+    if (v->own.out)
+        copy_bytes((char *)v->own.out + w.out + v->stream.kept,
+                   (const char *)v->own.in + w.in + v->stream.kept, bytes);
     v->stream.kept += bytes;
 }
 
@@ -181,7 +195,8 @@ static bool can_take(const struct tensor_view *v)
 {
     struct way w;
     return v->mine < v->stream.rounds &&
-           (!find_wanted(v, &w) || has_counted(v, &v->member_slot[current_source(v)]->given, v->mine + 1));
+           (!find_wanted(v, &w) || is_shared(v, current_source(v)) ||
+            has_counted(v, &v->member_slot[current_source(v)]->given, v->mine + 1));
 }
 
 enum action { NONE, GIVE, TAKE, KEEP };
@@ -224,5 +239,5 @@ bool pass_ended(const struct tensor_view *v)
 {
     return v->stream.gave == v->stream.mine && v->mine == v->stream.rounds &&
            v->stream.kept == v->stream.to_keep &&
-           (v->stream.gave == 0 || others_have_finished(v, v->stream.rounds));
+           ((v->stream.gave == 0 && !is_shared(v, v->me)) || others_have_finished(v, v->stream.rounds));
 }

@@ -243,6 +243,23 @@ bool tensor_done(const struct tensor_view *v)
     return total >= v->chunks.number;
 }
 
+void tensor_has_read(struct tensor_view *v)
+{
+    FINISHED_FOR_OTHERS(v);
+    atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, 1));
+}
+
+/* Who has arrived at a later operation has ended this one. All had arrived at this one, so an earlier one is of
+ * another name that has the slot now. */
+bool tensor_is_read(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence)
+{
+    uint64_t done = atomic_load(&region_slot(region, slot)->member_slot[local].done);
+    uint32_t a = atomic_load(&region_entry(region, slot, local, 0)->sequence);
+    uint32_t b = atomic_load(&region_entry(region, slot, local, 1)->sequence);
+
+    return (uint32_t)(done >> 32) == sequence || ((int32_t)(a - b) > 0 ? a : b) != sequence;
+}
+
 bool tensor_was_left(const struct tensor_view *v)
 {
     for (uint32_t i = 0; i < v->team->members; i++)

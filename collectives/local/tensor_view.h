@@ -57,7 +57,8 @@ struct tensor_view {
     uint64_t *count;    /* [members]; elements that the member gives */
     uint64_t *capacity; /* [members]; allgather, alltoall: elements that fit into its output */
     uint64_t *get; /* [members]; elements of its result; the engine of several hosts finds it out itself */
-    /* [members]; allgather, alltoall between hosts: the engine tells there what came of each rank */
+    /* [members]; allgather, alltoall between hosts: the engine tells there what came of each rank, and behind
+     * it where the result of a sized operation is (UINT64_MAX: in the member's scratch) */
     uint64_t **recv_counts;
     uint64_t *split; /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
                            rank's part. Made when first needed */
@@ -78,6 +79,11 @@ static inline uint64_t tensor_all_bytes(const struct tensor_op *op)
 static inline uint64_t tensor_bytes(const struct tensor_op *op)
 {
     return op->device ? 0 : tensor_all_bytes(op);
+}
+/* A number for each rank; of a sized operation also the address of the member's result. */
+static inline size_t tensor_recv_bytes(const struct team *team, const struct tensor_op *op)
+{
+    return (team->size + op_is_sized(op)) * sizeof(uint64_t);
 }
 /* A member's entry of that operation. */
 static inline struct shm_entry *tensor_entry_at(const struct tensor_view *v, uint32_t member,

@@ -135,12 +135,18 @@ static const char *group_words(const struct tensor_op *op, char *text, size_t si
     return text;
 }
 
+static const char *sized_words(const struct tensor_op *op)
+{
+    return op_is_sized(op) ? "_alloc" : "";
+}
+
 /* The properties that are compared, the most telling first. `shown`: op_text says it anyway. */
 #define PROPERTIES(X)                                                                                        \
-    X(kind, op->kind, true, "%s%s", op->kind == SHM_JOIN ? "" : "called ", op_kind_name(op->kind))           \
+    X(kind, op->kind | op_is_sized(op) << 8, true, "%s%s%s", op->kind == SHM_JOIN ? "" : "called ",          \
+      op_kind_name(op->kind), sized_words(op))                                                               \
     X(set, (uint64_t)op->set, false, "process set %d", op->set)                                              \
     X(dtype, op->dtype, true, "element type %s", dtype_name(op->dtype))                                      \
-    X(op, op->op, true, "operation %s", op_name(op->op))                                                     \
+    X(op, op_is_ragged(op->kind) ? 0 : op->op, true, "operation %s", op_name(op->op))                        \
     X(group, op->group, false, "%s", group_words(op, (char[32]){0}, 32))                                     \
     X(count, op_is_ragged(op->kind) ? 0 : op->count, true, "%llu elements", (unsigned long long)op->count)   \
     X(device, op->device, false, "in memory of %s", op->device ? "a GPU" : "the host")                       \
@@ -198,7 +204,7 @@ void op_text(const struct tensor_op *op, int property, char *text, size_t size)
     else if (op->kind == SHM_BROADCAST)
         snprintf(text, size, "%s from rank %u of %llu %s", kind, op->root, count, dtype);
     else if (op_moves(op->kind))
-        snprintf(text, size, "%s of %llu %s", kind, count, dtype);
+        snprintf(text, size, "%s%s of %llu %s", kind, sized_words(op), count, dtype);
     else
         snprintf(text, size, "%s", kind);
     size_t used = strlen(text);

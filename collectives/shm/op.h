@@ -46,6 +46,8 @@ struct tensor_op {
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
 
 #define OP_EITHER 2
+/* `op` of an allgather or alltoall: each rank allocates its result when the sizes of all are known. */
+#define OP_SIZED 1
 
 /* Of two reports of one operation, one may say where it is for the other. true: *mine has learned it. */
 static inline bool op_goes_along(struct tensor_op *mine, const struct tensor_op *theirs)
@@ -92,6 +94,12 @@ bool op_takes_zeros(const struct tensor_op *op);
 static inline bool op_moves(uint8_t kind)
 {
     return op_kind_in(kind, SHM_REDUCING | SHM_RAGGED | SHM_KIND_BIT(SHM_BROADCAST));
+}
+
+/* Does each rank allocate its result when all sizes are known? */
+static inline bool op_is_sized(const struct tensor_op *op)
+{
+    return op_is_ragged(op->kind) && op->op == OP_SIZED;
 }
 
 static inline bool op_is_adasum(const struct tensor_op *op)

@@ -43,6 +43,13 @@ int segment_map(struct segment *s, int fd, struct err *e)
     return map_segment(s, fd, (size_t)st.st_size, e);
 }
 
+int segment_map_at(const struct segment *s, int fd, int how)
+{
+    void *at = mmap(s->base, s->bytes, PROT_READ | PROT_WRITE, how | MAP_NORESERVE | MAP_FIXED, fd, 0);
+
+    return at == MAP_FAILED ? -1 : 0;
+}
+
 void segment_unmap(struct segment *s)
 {
     if (s->base)

@@ -18,6 +18,7 @@
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
+ *   ABORT        text: why                  -          -                      -
  *   NOTE         text: a line of the log, id  -        -                      -
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
@@ -27,7 +28,7 @@
  *   DEVICE_LEAVE   set                      -          -                      -
  *   DEVICE_CLOSE   -                        -          -                      -
  *
- * FAILED: this rank cannot do its part of what others have begun with it; the job ends. INITIALIZED: hvd_init
+ * FAILED: this rank cannot do its part of what others have begun with it; the job ends. ABORT: this rank has failed and says why; the job ends. INITIALIZED: hvd_init
  * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
@@ -75,6 +76,7 @@ enum worker_message_type {
     WORKER_DEVICE_KNOW,
     WORKER_DEVICE_CLOSE,
     WORKER_NOTE,
+    WORKER_ABORT,
     WORKER_TYPE_END
 };
 

@@ -75,6 +75,35 @@ static int make_alltoall(struct request *r, const void *in, size_t in_rows, cons
     return HVD_SUCCESS;
 }
 
+/* The result goes to memory that the caller allocates. */
+static int make_sized(struct request *r, struct allocator allocator, int status)
+{
+    r->op.op = OP_SIZED;
+    r->allocator = allocator;
+    sized_reap();
+    return status || allocator.allocate
+               ? status
+               : fail(HVD_ERR_INVALID, "the function that allocates the result is NULL");
+}
+
+static int make_allgather_alloc(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
+                                struct allocator allocator, size_t *rows_of, const hvd_options *options)
+{
+    int status = make_allgather(r, in, rows, row, dtype, NULL, 0, rows_of, options);
+
+    return make_sized(r, allocator, status);
+}
+
+/* The caller frees r->table. */
+static int make_alltoall_alloc(struct request *r, const void *in, size_t in_rows, const size_t *splits,
+                               size_t row, hvd_dtype dtype, struct allocator allocator, size_t *received,
+                               const hvd_options *options)
+{
+    int status = make_alltoall(r, in, in_rows, splits, row, dtype, NULL, 0, received, options);
+
+    return make_sized(r, allocator, status);
+}
+
 static int make_reducescatter(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
                               hvd_op op, void *out, const hvd_options *options)
 {
@@ -115,6 +144,54 @@ int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t 
 {
     struct request r;
     int status = make_alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
+    status = request_and_wait(name, &r, status);
+    free((void *)(uintptr_t)r.table);
+    return status;
+}
+
+int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count,
+                              hvd_dtype dtype, void *(*allocate)(void *context, size_t rows), void *context,
+                              size_t *rows_of, const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = make_allgather_alloc(&r, in, rows, row_count, dtype, (struct allocator){allocate, context},
+                                      rows_of, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_allgather_alloc(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                        void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
+                        const hvd_options *options)
+{
+    struct request r;
+    int status = make_allgather_alloc(&r, in, rows, row_count, dtype, (struct allocator){allocate, context},
+                                      rows_of, options);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_alltoall_alloc_async(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                             size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
+                             void *context, size_t *received, const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = make_alltoall_alloc(&r, in, in_rows, splits, row_count, dtype,
+                                     (struct allocator){allocate, context}, received, options);
+
+    status = request_async(name, &r, status, handle);
+    free((void *)(uintptr_t)r.table);
+    return status;
+}
+
+int hvd_alltoall_alloc(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                       size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
+                       void *context, size_t *received, const hvd_options *options)
+{
+    struct request r;
+    int status = make_alltoall_alloc(&r, in, in_rows, splits, row_count, dtype,
+                                     (struct allocator){allocate, context}, received, options);
+
     status = request_and_wait(name, &r, status);
     free((void *)(uintptr_t)r.table);
     return status;

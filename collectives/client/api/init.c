@@ -204,6 +204,7 @@ static void leave_job(void)
     client.gpu->close(); /* its thread writes a timeline, too */
     timeline_close();
     pending_forget();
+    sized_forget();
     tensors_free();
     client.gpu->close_contexts();
     set_table_close();
@@ -254,7 +255,7 @@ int hvd_shutdown(void)
 {
     join_reap();
     int status = client_may_begin();
-    if (status && status != HVD_ERR_ENGINE)
+    if (status && status != HVD_ERR_ENGINE && atomic_load(&client.state) != CLIENT_GAVE_UP)
         return status;
     if (!status) {
         client.gpu->drain();

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "collectives/engine/names.h"
+#include "collectives/engine/run/results.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/kernels/dtype.h"
@@ -150,6 +151,8 @@ static void sizes_done(void *ctx, const struct err *error)
         char text[SHM_TEXT_MAX];
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
         run_settle(run, HVD_ERR_MISMATCH, text);
+    } else if (op_is_sized(op) && !results_place(run)) {
+        run_out_of_memory(run, "no memory for the result of an operation between hosts");
     } else {
         tell_members(run);
         if (op->device)

@@ -117,6 +117,36 @@ START_TEST(an_abort_is_named)
 }
 END_TEST
 
+/* Whatever becomes of it, the rank and its sentence are the cause. */
+START_TEST(a_rank_that_gave_up_is_the_cause)
+{
+    static const struct {
+        struct rank_end end;
+        int exit_status;
+        const char *how;
+    } cases[] = {
+        {{.rank = 2, .pid = 9, .status = 3, .gave_up = "bad batch"},
+         3,
+         "gave up: bad batch; exit status 3, 1"},
+        {{.rank = 2, .pid = 9, .gave_up = "bad batch"}, 1, "gave up: bad batch; exit status 0, 1"},
+        {{.rank = 2, .pid = 9, .signal = 6, .gave_up = "bad batch"},
+         134,
+         "gave up: bad batch; killed by sig"},
+        {{.rank = 2, .pid = 9, .signal = 15, .by_us = true, .gave_up = "bad batch"},
+         1,
+         "gave up: bad batch; kil"},
+    };
+    struct outcome o = {0};
+    struct rank_end told = {.rank = 0, .status = 1, .told_peer = true};
+
+    outcome_rank_ended(&o, &told, "a", NULL, SECOND, SECOND + 1);
+    outcome_rank_ended(&o, &cases[_i].end, "b", NULL, SECOND, 2 * SECOND);
+    ck_assert_int_eq(o.exit_status, cases[_i].exit_status);
+    ck_assert_ptr_nonnull(strstr(o.text, "rank 2 on b (pid 9) failed first: "));
+    ck_assert_ptr_nonnull(strstr(o.text, cases[_i].how));
+}
+END_TEST
+
 START_TEST(a_rank_that_was_told_is_no_cause)
 {
     struct outcome o = {0};
@@ -195,6 +225,7 @@ int main(void)
     tcase_add_test(t, what_we_ended_is_never_the_cause);
     tcase_add_test(t, lack_of_memory_is_named);
     tcase_add_test(t, an_abort_is_named);
+    tcase_add_loop_test(t, a_rank_that_gave_up_is_the_cause, 0, 4);
     tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
     tcase_add_loop_test(t, what_ended_a_job_that_went_on, 0, 2);
     tcase_add_test(t, a_signal_does_not_decide);
