@@ -81,6 +81,8 @@ int operation_start(struct tensor *t, bool will_wait)
         report_point(t, POINT_ENDED, 0);
         return fail_poisoned();
     }
+    if (__builtin_expect(forget_is_wanted(), 0))
+        forget_idle(NULL);
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
     alone = works_alone(t, will_wait);
@@ -127,9 +129,8 @@ int operation_run_fixed(struct tensor *t, uint8_t kind)
     int status;
 
     if (!t)
-        return HVD_ERR_MEMORY;
+        return last_failure();
     r.op.set = t->view.team->id;
-    pthread_mutex_lock(&t->lock);
     status = operation_submit(t, &r, true);
     if (status == HVD_SUCCESS)
         status = operation_wait(t);

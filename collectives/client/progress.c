@@ -283,7 +283,7 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
 {
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
-    if (operation_step(t) || worth_another_step(t)) {
+    if (operation_step(t) || worth_another_step(t) || forget_is_wanted()) {
         doorbell_cancel(client.mailbox);
         return;
     }
@@ -361,10 +361,13 @@ static void wait_until_ended(struct tensor *t)
     struct watchdog w = {0};
 
     t->view.patient = true;
-    while (!operation_step(t))
+    while (!operation_step(t)) {
+        if (__builtin_expect(forget_is_wanted(), 0))
+            forget_idle(NULL);
         if (!(t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t)
                                                                       : spin_for_ranks(t)))
             sleep_once(t, &w);
+    }
 }
 
 __attribute__((cold, noinline)) static void wait_on_path(struct tensor *t)

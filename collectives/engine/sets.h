@@ -32,6 +32,7 @@ struct set {
     bool gathers;                /* and it waits for them */
     struct run *run_first, *run_last;
     uint64_t operations; /* of the backend, that its runs have started */
+    uint64_t forgotten;  /* no name that was forgotten has an entry with a larger number on the list */
 };
 
 struct sets {

@@ -12,6 +12,7 @@
 struct part {
     struct tensor *tensor;
     bool own; /* begun before the join; else what follows was put aside: */
+    uint32_t stamp; /* of the tensor: its name may be forgotten once its own operation was waited for */
     bool persistent;
     bool on_path; /* the operation's path has its result */
     uint32_t generation;
@@ -35,6 +36,7 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
         return NULL;
     }
     p->tensor = t;
+    p->stamp = atomic_load(&t->stamp);
     p->own = own;
     all->part[all->number++] = p;
     all->own += own;
@@ -139,7 +141,7 @@ bool parts_progress(struct parts *all)
         struct tensor *t = p->tensor;
         if (!part_lock(t))
             continue;
-        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);
+        bool ended = atomic_load(&t->stamp) != p->stamp || t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);
         if (ended && !p->own)
             part_restore(p);
         part_unlock(t);

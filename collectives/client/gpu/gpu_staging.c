@@ -320,7 +320,7 @@ static bool make_slot(struct gpu_staging_slot *slot, struct gpu_team *team, uint
     if (slot->host)
         return true;
     snprintf(name, sizeof name, SHM_DEVICE_NAME ".%u", number);
-    if (tensor_find(team->team, name, &slot->host) != HVD_SUCCESS) {
+    if (tensor_keep(team->team, name, &slot->host) != HVD_SUCCESS) {
         slot->host = NULL;
         gpu_fail_job("rank %d: %s", client.rank, hvd_last_error());
         return false;

@@ -436,6 +436,16 @@ bool readiness_next_entry(struct readiness *r, struct list_entry *entry)
     return execution_list_next(r->list, entry);
 }
 
+bool readiness_lists(const struct readiness *r, const char *name)
+{
+    return execution_list_names(r->list, name);
+}
+
+uint64_t readiness_position(const struct readiness *r)
+{
+    return execution_list_end(r->list);
+}
+
 void readiness_hold(struct readiness *r, bool hold)
 {
     execution_list_hold(r->list, hold);

@@ -79,6 +79,9 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
 /* The next entry of the execution list, in order, after readiness_next_message has said that it is all. */
 bool readiness_has_entry(const struct readiness *r);
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry);
+/* An entry of that name was not taken yet; the number of the last entry that came. */
+bool readiness_lists(const struct readiness *r, const char *name);
+uint64_t readiness_position(const struct readiness *r);
 /* Root: tensors that could be fused wait before the list (true), or go onto it. A barrier or the like lets
  * all of them go. */
 void readiness_hold(struct readiness *r, bool hold);
