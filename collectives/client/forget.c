@@ -59,6 +59,7 @@ static void send_given(struct given *given, uint32_t wanting)
     struct worker_message *m = &given->message;
     uint32_t slots = m->id;
 
+    m->id = 0;
     if (client.solo || (slots == 0 && wanting == 0))
         return;
     *m = (struct worker_message){.type = WORKER_FORGET, .id = slots, .epoch = wanting};

@@ -6,8 +6,10 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/shm/worker_socket.h"
+#include "common/base/clock.h"
 
-#define FEW (SHM_SLOTS / 4) /* slots: the members are asked when no more than these are free */
+#define PATIENCE_NS (10 * NSEC_PER_SEC) /* without a free slot, for members that have yet to wait */
+#define FEW         (SHM_SLOTS / 4) /* slots: the members are asked when no more than these are free */
 
 bool forget_begin(struct engine *engine)
 {
@@ -124,16 +126,33 @@ int forget_for(struct engine *engine, struct set *set, const char *text, uint32_
     return status;
 }
 
-bool forget_more(struct engine *engine, uint32_t asked, uint32_t *wanting)
+/* Members other than this one have yet to wait for operations that have ended: then slots become free. */
+static bool others_have_ended(struct engine *engine, uint32_t member)
 {
+    for (uint32_t slot = SHM_SLOT_FIRST; slot < engine->names.count; slot++) {
+        const struct name *n = &engine->names.name[slot];
+        if (n->held > 0 && (member == FORGET_FOR_ALL || !(*word_of(engine, slot, member) & bit_of(member))) &&
+            names_view(engine, slot) && is_together(engine, n))
+            return true;
+    }
+    return false;
+}
+
+bool forget_more(struct engine *engine, uint32_t member, uint32_t asked, uint32_t *wanting)
+{
+    struct holding *h = &engine->names.holding;
+    uint64_t now = clock_now();
     bool answered = asked != 0 && have_answered(engine, asked);
 
-    if (answered && engine->names.holding.freed == 0)
+    if (asked == 0)
+        h->since = now;
+    if (answered && h->freed == 0 && (now - h->since > PATIENCE_NS || !others_have_ended(engine, member)))
         return false;
+    h->awaited = true;
+    h->answer_awaited = h->answer_awaited || !answered || h->freed > 0;
     if (asked == 0 || answered)
         ask_members(engine);
     *wanting = asked == 0 || answered ? wanting_now(engine) : asked;
-    engine->names.holding.awaited = true;
     return true;
 }
 
@@ -172,8 +191,10 @@ void forget_given(struct engine *engine, uint32_t member, const struct worker_me
     bool answered = have_answered(engine, wanting_now(engine));
     if (answered && forget_unheld(engine))
         h->ask_at = engine->names.free / 2 < FEW ? engine->names.free / 2 : FEW;
-    if (h->awaited && (answered || engine->names.free > 0)) {
+    if (engine->names.free > 0)
+        h->since = clock_now();
+    if ((h->awaited && engine->names.free > 0) || (h->answer_awaited && answered)) {
+        h->awaited = h->answer_awaited = false;
         region_ring_sleepers(&engine->region, UINT32_MAX);
-        h->awaited = false;
     }
 }

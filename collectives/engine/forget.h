@@ -6,7 +6,8 @@
  * member holds, and in which the engine has nothing to do either, is free again: its words are zeroed, its
  * name is forgotten. A name that the engine has made for a rank in hvd_join goes the same way.
  *
- * A member that finds no free slot waits until all members have answered. If none is free then either, so
+ * A member that finds no free slot waits until all members have answered. If none is free then either, the
+ * member waits on while others have operations that have ended and that they have yet to wait for. Else so
  * many tensors are pending at once. Between hosts a tensor is known by its name: each host forgets alone. */
 #ifndef HVD_COLLECTIVES_ENGINE_FORGET_H
 #define HVD_COLLECTIVES_ENGINE_FORGET_H
@@ -24,7 +25,9 @@ struct holding {
     uint32_t words;
     uint32_t ask_at; /* the members are asked when so few slots are free */
     uint32_t freed;  /* slots since they were asked last */
-    bool awaited;    /* a member waits for a slot, or for the others' answers */
+    uint64_t since;  /* when a member found no slot, or slots became free after that */
+    bool awaited;    /* a member waits for a slot */
+    bool answer_awaited; /* or for the others' answers */
 };
 
 /* false: no memory. */
@@ -38,8 +41,10 @@ void forget_given(struct engine *engine, uint32_t member, const struct worker_me
  * are asked. */
 int forget_for(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
                size_t error_size);
-/* No slot is free. `asked`: the `wanting` that the member was told before, 0: none. true: *wanting is to be
- * answered by all members, and may free some. false: all have answered. */
-bool forget_more(struct engine *engine, uint32_t asked, uint32_t *wanting);
+#define FORGET_FOR_ALL UINT32_MAX
+/* No slot is free for the member (FORGET_FOR_ALL: for ranks in hvd_join). `asked`: the `wanting` that it was
+ * told before, 0: none. true: *wanting is to be answered by all members, and may free some. false: there is
+ * no hope. */
+bool forget_more(struct engine *engine, uint32_t member, uint32_t asked, uint32_t *wanting);
 
 #endif

@@ -275,7 +275,7 @@ static bool find_slot(struct engine *engine, struct set *set, const char *name, 
     int status = forget_for(engine, set, name, slot, error, sizeof error);
 
     *again = status != HVD_SUCCESS && *slot == SHM_SLOTS &&
-             forget_more(engine, engine->joins.wanting, &engine->joins.wanting);
+             forget_more(engine, FORGET_FOR_ALL, engine->joins.wanting, &engine->joins.wanting);
     if (status == HVD_SUCCESS)
         engine->joins.wanting = 0;
     if (status == HVD_SUCCESS && names_view(engine, *slot))

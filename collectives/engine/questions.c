@@ -166,7 +166,7 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
     int status = forget_for(engine, set, q->text, &a->id, a->text, sizeof a->text);
     if (status == HVD_SUCCESS)
         forget_hold(engine, a->id, w->member);
-    else if (a->id == SHM_SLOTS && forget_more(engine, q->epoch, &a->epoch))
+    else if (a->id == SHM_SLOTS && forget_more(engine, w->member, q->epoch, &a->epoch))
         return HVD_SUCCESS;
     return status;
 }

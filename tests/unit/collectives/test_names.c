@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
 
-#define MANY    40000u /* names: the slots are used more than twice */
+#define MANY    17000u /* names: more than slots */
 #define PENDING 16000u /* names at once */
 
 static const struct job_shape shapes[] = {
@@ -93,7 +93,7 @@ static void *use_some(void *number)
     char prefix[16];
 
     snprintf(prefix, sizeof prefix, "thread%u", (unsigned)(uintptr_t)number);
-    for (unsigned i = 0; i < MANY / THREADS; i++) {
+    for (unsigned i = 0; i < MANY / THREADS + 1; i++) {
         reduce_number(prefix, i);
         if (i % 8 == 0)
             reduce_number(prefix, 1); /* known, or forgotten by another thread just now */
@@ -276,7 +276,7 @@ static int use_pairs(const struct job *job, int rank)
     int size = job->hosts * job->per_host;
 
     job_check(hvd_init() == HVD_SUCCESS);
-    for (unsigned i = 0; i < MANY / 2; i++) {
+    for (unsigned i = 0; i < MANY; i++) {
         hvd_handle sent;
         char name[32];
         unsigned x = i, y = 0;
@@ -313,7 +313,7 @@ static int join_others(const struct job *job, int rank)
         bool joins = round == 0 ? rank == 0 : rank != 0;
         for (unsigned i = 0; i < 3000; i++)
             reduce_number("together", i);
-        for (unsigned i = 0; i < 20000 && !joins; i++) {
+        for (unsigned i = 0; i < MANY && !joins; i++) {
             float x = 1, sum = 0;
             char name[32];
             snprintf(name, sizeof name, "apart.%u", i);
