@@ -48,8 +48,8 @@ struct tensor_table {
     struct tensor *_Atomic by_slot[SHM_SLOTS];
     uint32_t solo_slots, solo_frees;
     uint32_t solo_free[SHM_SLOTS]; /* slots below solo_slots that were given back */
-    uint32_t generations;      /* the most that a forgotten tensor had */
-    _Atomic uint32_t answered; /* the header's `wanting` that this rank has answered last */
+    uint32_t generations;          /* the most that a forgotten tensor had */
+    _Atomic uint32_t answered;     /* the header's `wanting` that this rank has answered last */
 };
 
 /* Locks, in the order in which a thread may take them:

@@ -46,8 +46,8 @@ __attribute__((no_sanitize("thread"))) static bool is_named(const struct tensor 
     return t->view.team == team && is_same_text(t->name, name) && (*stamp & 1) == 0;
 }
 
-__attribute__((no_sanitize("thread"))) static struct tensor *look_up(const struct team *team, const char *name,
-                                                                     uint32_t hash, uint32_t *stamp)
+__attribute__((no_sanitize("thread"))) static struct tensor *
+look_up(const struct team *team, const char *name, uint32_t hash, uint32_t *stamp)
 {
     struct tensor *t = atomic_load_explicit(&client.tensors.bucket[hash % SHM_SLOTS], memory_order_acquire);
 
@@ -203,7 +203,8 @@ static int make_when_free(const struct team *team, const char *name, uint32_t ha
             doorbell_cancel(client.mailbox);
         else if (!engine_sleep(prepared, &w)) {
             engine_lose();
-            status = fail(HVD_ERR_ENGINE, "tensor \"%s\": this host's engine has gone or does not move", name);
+            status =
+                fail(HVD_ERR_ENGINE, "tensor \"%s\": this host's engine has gone or does not move", name);
         }
         if (status == HVD_SUCCESS && !*found && region_poisoned(&client.region))
             status = fail_poisoned();
@@ -264,7 +265,8 @@ static void remember_latest(struct tensor *latest, struct tensor *t)
 }
 
 /* Not locked: `stamp` says whether it is the name's still. */
-static inline int find_tensor(const struct team *team, const char *name, struct tensor **found, uint32_t *stamp)
+static inline int find_tensor(const struct team *team, const char *name, struct tensor **found,
+                              uint32_t *stamp)
 {
     struct tensor *latest = atomic_load_explicit(&client.tensors.latest, memory_order_acquire);
     struct tensor *t = look_after(latest, team, name, stamp);

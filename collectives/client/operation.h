@@ -127,9 +127,9 @@ struct tensor {
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     struct operation op;
     struct shared_result shared;
-    struct gpu_op *gpu;      /* NULL: no operation of this name was on a GPU; gpu/ */
-    struct part *deferred;   /* an operation that hvd_join has set aside; api/join.h */
-    _Atomic bool is_over;    /* while this rank has joined: the operation has ended, and the thread that saw
+    struct gpu_op *gpu;    /* NULL: no operation of this name was on a GPU; gpu/ */
+    struct part *deferred; /* an operation that hvd_join has set aside; api/join.h */
+    _Atomic bool is_over;  /* while this rank has joined: the operation has ended, and the thread that saw
                                  the end holds the lock for a moment only */
     struct tensor *next_free;
     char text[SHM_TEXT_MAX]; /* the reason of a status that is not 0; here, because it is hardly ever read */
@@ -189,9 +189,8 @@ void forget_idle(const struct team *removed);
 /* The engine wants idle slots. */
 static inline bool forget_is_wanted(void)
 {
-    return !client.solo &&
-           atomic_load_explicit(&client.region.header->wanting, memory_order_relaxed) !=
-               atomic_load_explicit(&client.tensors.answered, memory_order_relaxed);
+    return !client.solo && atomic_load_explicit(&client.region.header->wanting, memory_order_relaxed) !=
+                               atomic_load_explicit(&client.tensors.answered, memory_order_relaxed);
 }
 
 /* ---- pending.c ----------------------------------------------------------------------------------------- */

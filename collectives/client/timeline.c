@@ -29,7 +29,7 @@ enum { OPEN_NOTHING, OPEN_NEGOTIATION, OPEN_OPERATION };
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct trace *trace;
 static bool mark_cycles;
-static uint32_t number;         /* of timelines so far */
+static uint32_t number;        /* of timelines so far */
 static _Atomic uint32_t lanes; /* of names so far: a name that was forgotten keeps its own */
 
 static void put_event(const struct tensor *t, enum trace_phase phase, const char *prefix, const char *name,

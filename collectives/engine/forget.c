@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 
 #define PATIENCE_NS (10 * NSEC_PER_SEC) /* without a free slot, for members that have yet to wait */
-#define FEW         (SHM_SLOTS / 4) /* slots: the members are asked when no more than these are free */
+#define FEW         (SHM_SLOTS / 4)     /* slots: the members are asked when no more than these are free */
 
 bool forget_begin(struct engine *engine)
 {

@@ -23,10 +23,10 @@ struct worker_message;
 struct holding {
     uint64_t *member; /* [SHM_SLOTS][words]: a bit for each member that holds the slot */
     uint32_t words;
-    uint32_t ask_at; /* the members are asked when so few slots are free */
-    uint32_t freed;  /* slots since they were asked last */
-    uint64_t since;  /* when a member found no slot, or slots became free after that */
-    bool awaited;    /* a member waits for a slot */
+    uint32_t ask_at;     /* the members are asked when so few slots are free */
+    uint32_t freed;      /* slots since they were asked last */
+    uint64_t since;      /* when a member found no slot, or slots became free after that */
+    bool awaited;        /* a member waits for a slot */
     bool answer_awaited; /* or for the others' answers */
 };
 

@@ -251,7 +251,8 @@ static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint3
     return lacks;
 }
 
-static void ask_again(struct engine *engine, uint32_t from, const struct tensor_desc *desc, uint32_t operation)
+static void ask_again(struct engine *engine, uint32_t from, const struct tensor_desc *desc,
+                      uint32_t operation)
 {
     uint8_t message[AGAIN_MAX];
     struct writer w = writer_of(message, sizeof message);
@@ -374,6 +375,7 @@ static int receive_joins(struct engine *engine, uint32_t from, const void *data,
 
 const struct engine_part joins_part = {.start = start_joins,
                                        .epoch_end = forget_joins,
-                                       .messages = 1u << PEER_JOINED | 1u << PEER_WANTED | 1u << PEER_WANTED_AGAIN,
+                                       .messages =
+                                           1u << PEER_JOINED | 1u << PEER_WANTED | 1u << PEER_WANTED_AGAIN,
                                        .message = receive_joins,
                                        .free = free_joins};

@@ -157,7 +157,9 @@ static int begin_names(struct engine *engine, struct err *e)
     barrier->text = strdup(SHM_BARRIER_NAME);
     shutdown->text = strdup(SHM_SHUTDOWN_NAME);
     barrier->set = shutdown->set = engine->sets.world;
-    return barrier->text && shutdown->text && forget_begin(engine) ? 0 : err_set(e, ERR_MEMORY, "no memory for names");
+    return barrier->text && shutdown->text && forget_begin(engine)
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for names");
 }
 
 static int start_names(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)

@@ -3,11 +3,12 @@
  * Now and then every engine looks how far its own ranks are with each tensor (look_at_slots). A tensor that
  * waits for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
  * That one opens a case and asks every other host which of its ranks have not arrived at the name's current
- * operation (hosts forget names, so their numbers of operations differ; no operation begins before the one before
- * has ended on all hosts); a host without an engine or link has
- * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
- * case is told, as a warning, or, when it is about giving up, as the end of the job. A told case stays until
- * its operation has gone on, and that is told as well.
+ * operation. The question names no number, since each host forgets names alone, and counts operations from
+ * then on. An operation begins when the one before has ended on all hosts, so all mean the same one, but for
+ * a moment (is_behind). A host without an engine or link has no rank that could have arrived, one that does
+ * not answer within STALL_ANSWER_NS is told as such. Then the case is told, as a warning, or, when it is
+ * about giving up, as the end of the job. A told case stays until its operation has gone on, and that is
+ * told as well.
  *
  * Hosts suspect independently: a case that is open already is opened once. At most STALL_CASES are open;
  * what is beyond them is counted. On one host the same without anybody to ask.
@@ -255,8 +256,8 @@ static uint32_t current_operation(const struct engine *engine, uint32_t slot)
     return atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
 }
 
-/* Another host has waited for too long. If this host has begun that operation's last step meanwhile, nobody
- * waits for a rank of this host. */
+/* Another host has waited for too long. If all hosts were known to have that operation a moment ago, the other
+ * host does not know yet, and waits for no rank. */
 static bool is_behind(const struct engine *engine, uint32_t slot, bool gives_up, uint64_t now)
 {
     uint64_t limit = gives_up ? engine->stall.give_up_ns : engine->stall.warn_ns;

@@ -26,7 +26,7 @@ struct timeline {
     bool mark_cycles, executed;
     uint32_t lanes; /* of names so far */
     struct {
-        uint32_t lane; /* 0: it has none yet */
+        uint32_t lane;        /* 0: it has none yet */
         const char *activity; /* that is open */
     } slot[SHM_SLOTS];
 };
