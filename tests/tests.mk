@@ -200,6 +200,9 @@ check-countdown: ## fault countdowns: every memory, read, write, fork and descri
 soak: ## 500 jobs in a row leave the machine as it was; SOAK_JOBS and SOAK_SECONDS for more or fewer
 	$(provide) build options test
 	@$(MAKE) $(quietly) soak-run
+check-compatible: ## options, exit statuses, reports, variables and libhvd's ABI are those of an older commit; BASE=COMMIT for another
+	$(provide) build options test
+	@$(MAKE) $(quietly) compatible-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 	$(provide) build options test extra
 	@$(MAKE) $(quietly) fuzz-run
@@ -225,7 +228,7 @@ check-run:
 	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle
-	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz gpu-bundle fresh
+	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -239,6 +242,9 @@ test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS
 gpu-bundle-run:
 	@tests/build.sh $(MAKE) $(quietly) gpu-bundle
 	@$(TESTED_BY) tests/run.sh gpu-bundle
+compatible-run:
+	@tests/build.sh $(MAKE) $(quietly) all
+	@$(TESTED_BY) tests/run.sh compatible
 fresh-run: $(CONTAIN)
 	@$(TESTED_BY) tests/run.sh fresh
 sanitized = $(quietly) BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
@@ -264,5 +270,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-asan asan-run asan-parts asan-tests \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

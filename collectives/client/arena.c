@@ -39,7 +39,6 @@ static struct segment known[SEGMENTS_MAX]; /* by id, own ones too; under arena_l
 static struct block *block_new(size_t offset, size_t bytes, bool fresh, struct block *next)
 {
     struct block *b = malloc(sizeof *b);
-
     if (b)
         *b = (struct block){.next = next, .offset = offset, .bytes = bytes, .fresh = fresh};
     return b;
@@ -52,14 +51,14 @@ static struct own_segment *segment_add(size_t at_least)
     size_t bytes =
         at_least < SEGMENT_MIN ? SEGMENT_MIN : (at_least + SEGMENT_STEP - 1) / SEGMENT_STEP * SEGMENT_STEP;
     struct own_segment *s = calloc(1, sizeof *s);
-    int fd;
-
-    if (!s || !(s->blocks = block_new(0, bytes, true, NULL))) {
+    if (s)
+        s->blocks = block_new(0, bytes, true, NULL);
+    if (!s || !s->blocks) {
         free(s);
         fail(HVD_ERR_MEMORY, "no memory");
         return NULL;
     }
-    fd = segment_create(&s->map, bytes, &e);
+    int fd = segment_create(&s->map, bytes, &e);
     if (fd < 0) {
         fail(HVD_ERR_MEMORY, "%s", e.text);
     } else {
@@ -103,20 +102,21 @@ static struct block *take_block(struct own_segment *s, size_t bytes)
 
 void *arena_alloc(size_t bytes, bool zeroed)
 {
-    struct own_segment *s;
     struct block *b = NULL;
     void *memory = NULL;
-
     if (bytes > (1ull << (SHM_OFFSET_BITS - 1))) {
         fail(HVD_ERR_MEMORY, "%zu bytes of shared memory are more than there can be", bytes);
         return NULL;
     }
     bytes = bytes ? (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN : BLOCK_ALIGN;
     pthread_mutex_lock(&client.arena_lock);
-    for (s = own; s && !(b = take_block(s, bytes)); s = s->next)
-        ;
-    if (!b && (s = segment_add(bytes)))
-        b = take_block(s, bytes);
+    struct own_segment *s = own;
+    while (s && (b = take_block(s, bytes)) == NULL)
+        s = s->next;
+    if (!s) {
+        s = segment_add(bytes);
+        b = s ? take_block(s, bytes) : NULL;
+    }
     if (b) {
         memory = (char *)s->map.base + b->offset;
         if (zeroed && !b->fresh)
@@ -130,7 +130,6 @@ void *arena_alloc(size_t bytes, bool zeroed)
 static void join_with_next(struct block *b)
 {
     struct block *next = b ? b->next : NULL;
-
     if (!next || b->used || next->used)
         return;
     b->bytes += next->bytes;
@@ -151,7 +150,6 @@ void arena_free(void *memory)
 {
     bool failed =
         !client.solo && (region_poisoned(&client.region) || atomic_load(&client.state) == CLIENT_STRANDED);
-
     pthread_mutex_lock(&client.arena_lock);
     for (struct own_segment *s = own; s && !failed; s = s->next) {
         struct block *before = NULL;
@@ -173,7 +171,6 @@ void arena_free(void *memory)
 bool arena_address(const void *memory, size_t bytes, uint64_t *address)
 {
     bool found = false;
-
     pthread_mutex_lock(&client.arena_lock);
     for (struct own_segment *s = own; s && !found; s = s->next) {
         size_t offset = (size_t)((const char *)memory - (const char *)s->map.base);
@@ -191,10 +188,10 @@ static bool segment_fetch(uint32_t id)
     struct worker_message m = {.type = WORKER_GET_SEGMENT, .id = id};
     struct err e = ERR_INIT;
     unsigned fds = 1;
-    int fd = -1, rc;
-
+    int fd = -1;
     if (rpc(&m, -1, &fd, &fds) != HVD_SUCCESS)
         return false;
+    int rc;
     if (fds == 1)
         rc = segment_map(&known[id], fd, &e);
     else
@@ -212,7 +209,6 @@ void *arena_resolve(void *ctx, uint64_t address, uint64_t bytes)
     uint32_t id = shm_address_segment(address);
     uint64_t offset = shm_address_offset(address);
     void *memory = NULL;
-
     (void)ctx;
     if (id >= SEGMENTS_MAX)
         return NULL;

@@ -231,7 +231,6 @@ __attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct
 {
     uint32_t members = t->view.team->members, me = t->view.me;
     uint32_t operation = t->sequence + (t->phase == PHASE_IDLE);
-
     for (uint32_t i = 0; i < members && i < PREFETCHED_MEMBERS; i++)
         if (i != me)
             __builtin_prefetch(tensor_entry_at(&t->view, i, operation));
@@ -241,13 +240,11 @@ __attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct
 void tensor_prefetch_next(const struct tensor *t)
 {
     const struct tensor *next = atomic_load_explicit(&t->follows, memory_order_acquire);
-    const struct tensor *after;
-
     if (!next || client.solo)
         return;
     prefetch_entries(next);
     __builtin_prefetch(next->name);
-    after = atomic_load_explicit(&next->follows, memory_order_acquire);
+    const struct tensor *after = atomic_load_explicit(&next->follows, memory_order_acquire);
     if (after == NULL)
         return;
     for (const char *line = (const char *)after; line < after->text; line += SHM_LINE)
@@ -272,7 +269,6 @@ static inline int find_tensor(const struct team *team, const char *name, struct 
     struct tensor *t = look_after(latest, team, name, stamp);
     uint32_t hash;
     int status = HVD_SUCCESS;
-
     if (!t) {
         hash = hash_name(team, name);
         t = look_up(team, name, hash, stamp);
@@ -321,7 +317,6 @@ static struct tensor *find_fixed(uint32_t slot)
     static const char *const names[] = {SHM_BARRIER_NAME, SHM_SHUTDOWN_NAME};
     struct tensor *t = atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire);
     const struct team *world = client.set[HVD_WORLD];
-
     if (t)
         return t;
     pthread_mutex_lock(&client.names_lock);
@@ -344,7 +339,6 @@ struct tensor *tensor_fixed(uint32_t slot)
 static const struct team *team_of(int32_t id)
 {
     uint32_t rank[2];
-
     if (team_pair_ranks(id, rank))
         return pair_find(rank[0] == (uint32_t)client.rank ? rank[1] : rank[0]);
     return set_find(id);
@@ -353,7 +347,6 @@ static const struct team *team_of(int32_t id)
 int tensor_of_slot(uint32_t slot, struct tensor **found)
 {
     struct worker_message m = {.type = WORKER_SLOT, .id = slot};
-    const struct team *team;
     uint32_t stamp;
     int status;
 
@@ -365,7 +358,7 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
     status = rpc(&m, -1, NULL, NULL);
     if (status != HVD_SUCCESS || m.text[0] == '\0')
         return status;
-    team = team_of(m.set);
+    const struct team *team = team_of(m.set);
     if (!team)
         return last_failure();
     m.text[SHM_NAME_MAX] = '\0';
@@ -392,10 +385,8 @@ static bool is_of_team(const struct tensor *t, const struct team *team)
 bool tensors_pending(const struct team *team)
 {
     bool pending = false;
-    struct tensor *t;
-
     pthread_mutex_lock(&client.names_lock);
-    t = client.tensors.newest;
+    struct tensor *t = client.tensors.newest;
     pthread_mutex_unlock(&client.names_lock);
     for (; t && !pending; t = t->older) {
         if (!is_of_team(t, team))
@@ -442,7 +433,6 @@ struct tensor *tensor_barrier(const struct team *team)
 struct tensor *tensor_by_handle(hvd_handle handle)
 {
     uint32_t slot = (uint32_t)(handle % (hvd_handle)SHM_SLOTS);
-
     return handle > 0 ? atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire) : NULL;
 }
 

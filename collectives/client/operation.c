@@ -25,7 +25,6 @@ static void notify_engine(struct tensor *t)
 static inline __attribute__((always_inline)) void notify_last_arrival(struct tensor *t, bool will_wait)
 {
     bool for_engine = !team_is_here(t->view.team) || (!t->op.small && !will_wait);
-
     if (for_engine) {
         tensor_offer(&t->view);
         notify_engine(t);
@@ -63,7 +62,6 @@ void operation_announce(struct tensor *t, bool will_wait)
 static bool works_alone(struct tensor *t, bool will_wait)
 {
     struct tensor_where *where = &t->op.where;
-
     where->is_private = t->op.staging && t->op.what.kind == SHM_ALLREDUCE && team_is_here(t->view.team) &&
                         !t->op.group && !will_wait && tensor_others_arrived(&t->view);
     return where->is_private;
@@ -71,9 +69,6 @@ static bool works_alone(struct tensor *t, bool will_wait)
 
 int operation_start(struct tensor *t, bool will_wait)
 {
-    bool alone;
-    uint8_t small[SHM_INLINE_MAX];
-
     report_point(t, POINT_SUBMIT, 0);
     if (__builtin_expect(t->op.path != NULL, 0))
         return t->op.path->start(t, will_wait);
@@ -85,7 +80,8 @@ int operation_start(struct tensor *t, bool will_wait)
         forget_idle(NULL);
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
-    alone = works_alone(t, will_wait);
+    bool alone = works_alone(t, will_wait);
+    uint8_t small[SHM_INLINE_MAX];
     if (!alone && (t->op.group || t->op.bounce_in))
         operation_give(t, small);
     tensor_publish(&t->view, &t->op.what, &t->op.where);
@@ -104,8 +100,6 @@ int operation_start(struct tensor *t, bool will_wait)
 
 int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
 {
-    int status;
-
     if (t->phase != PHASE_IDLE || t->persistent) {
         if (r->group)
             group_free(r->group);
@@ -116,8 +110,11 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
                                   : "an operation of this name is pending already");
     }
     t->generation++;
-    if ((status = operation_prepare(t, r, will_wait)) == HVD_SUCCESS &&
-        (status = operation_start(t, will_wait)) != HVD_SUCCESS)
+    int status = operation_prepare(t, r, will_wait);
+    if (status != HVD_SUCCESS)
+        return status;
+    status = operation_start(t, will_wait);
+    if (status != HVD_SUCCESS)
         operation_release(t);
     return status;
 }
@@ -126,12 +123,10 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
 int operation_run_fixed(struct tensor *t, uint8_t kind)
 {
     struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
-    int status;
-
     if (!t)
         return last_failure();
     r.op.set = t->view.team->id;
-    status = operation_submit(t, &r, true);
+    int status = operation_submit(t, &r, true);
     if (status == HVD_SUCCESS)
         status = operation_wait(t);
     pthread_mutex_unlock(&t->lock);

@@ -77,9 +77,8 @@ int operation_place(struct tensor *t)
     size_t out_bytes = stage_out ? round_to_lines(t->op.capacity) : 0,
            in_bytes = stage_in && apart ? round_to_lines(bytes) : 0;
     size_t table = t->op.where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
-    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
-    int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
-
+    size_t recv_counts = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
+    int status = make_block(t, out_bytes + in_bytes + table + recv_counts, &address);
     if (status != HVD_SUCCESS)
         return status;
     if (same)
@@ -96,8 +95,8 @@ int operation_place(struct tensor *t)
         memcpy((char *)t->op.staging + out_bytes + in_bytes, t->op.where.table, table);
         t->op.where.table_at = address + out_bytes + in_bytes;
     }
-    if (receipt) {
-        t->op.where.receipt_at = address + out_bytes + in_bytes + table;
+    if (recv_counts) {
+        t->op.where.recv_counts_at = address + out_bytes + in_bytes + table;
         t->op.recv_counts = (uint64_t *)(void *)((char *)t->op.staging + out_bytes + in_bytes + table);
     }
     return HVD_SUCCESS;
@@ -116,7 +115,6 @@ static bool is_short(const struct tensor *t)
 static bool can_stream(const struct tensor *t, bool will_wait)
 {
     uint64_t address;
-
     return will_wait && op_kind_in(t->op.what.kind, STREAM_KINDS) && !op_is_adasum(&t->op.what) &&
            !is_short(t) && team_is_here(t->view.team) && !t->op.group &&
            t->op.where.table_place != SHM_SEGMENT &&
@@ -136,7 +134,6 @@ static int make_pieces_place(struct tensor *t)
 static inline void take_request(struct tensor *t, const struct request *r)
 {
     struct operation *o = &t->op;
-
     o->what = r->op;
     o->path = __builtin_expect(r->op.device, 0) ? client.gpu : client.path;
     o->bytes = tensor_all_bytes(&r->op);
@@ -150,7 +147,7 @@ static inline void take_request(struct tensor *t, const struct request *r)
     o->recv_counts = NULL;
     o->where = (struct tensor_where){0};
     if (op_is_ragged(r->op.kind))
-        o->where.room = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
+        o->where.capacity = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
     if (r->table) {
         o->where.table = r->table;
         o->where.table_place = table_bytes(t) <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;
@@ -163,7 +160,6 @@ static inline int prepare_shared_memory(struct tensor *t, const struct request *
     struct operation *o = &t->op;
     bool gives = r->op.kind != SHM_BROADCAST || is_root(t, &r->op);
     int status = HVD_SUCCESS;
-
     o->small = tensor_is_inline(o->bytes, o->where.table_place == SHM_INLINE ? table_bytes(t) : 0);
     if (o->small && gives)
         o->where.payload = r->in;
@@ -184,9 +180,8 @@ static inline int prepare_shared_memory(struct tensor *t, const struct request *
 
 int operation_prepare(struct tensor *t, const struct request *r, bool will_wait)
 {
-    int status;
-
     take_request(t, r);
+    int status;
     if (__builtin_expect(t->op.path != NULL, 0))
         status = t->op.path->prepare(t, r);
     else
@@ -212,7 +207,6 @@ void operation_release(struct tensor *t)
 void operation_give(struct tensor *t, uint8_t *small)
 {
     uint64_t since = read_watch_clock();
-
     if (t->op.group) {
         group_pack(t->op.group, t->op.small ? small : t->op.bounce_in);
         t->op.where.payload = small;

@@ -36,7 +36,6 @@
 static void copy_result(struct tensor *t, const void *from, size_t bytes)
 {
     uint64_t since = read_watch_clock();
-
     if (t->op.group)
         group_unpack(t->op.group, from);
     else if (t->op.out && bytes > 0)
@@ -48,7 +47,6 @@ static void copy_result(struct tensor *t, const void *from, size_t bytes)
 static void report_rows(const struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
-
     for (uint32_t i = 0; t->op.rows && t->op.recv_counts && i < v->team->size; i++)
         t->op.rows[i] = t->op.recv_counts[i] / t->op.what.row;
     for (uint32_t i = 0; t->op.rows && !t->op.recv_counts && i < v->team->size; i++)
@@ -62,7 +60,6 @@ static void take_result(struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
     size_t bytes = v->get[v->me] * dtype_size(t->op.what.dtype);
-
     if (t->op.what.kind == SHM_ALLREDUCE_SHARED)
         *t->op.result = v->out[0];
     else if (t->op.where.is_private || v->streamed)
@@ -95,7 +92,6 @@ static void end_poisoned(struct tensor *t)
 static void compute_inline(struct tensor *t)
 {
     uint8_t packed[SHM_INLINE_MAX];
-
     tensor_compute(&t->view, t->op.group ? packed : t->op.out);
     if (t->op.group)
         copy_result(t, packed, 0);
@@ -110,7 +106,6 @@ static void open_local(struct tensor *t)
 {
     struct tensor_resolver resolver = {arena_resolve, NULL};
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
-
     if (status != HVD_SUCCESS && !tensor_still_here(&t->view))
         return; /* the ranks disagree about another operation; this operation will not complete any more */
     if (status == HVD_ERR_INVALID && client.rpc_broken) {
@@ -136,7 +131,6 @@ static void open_local(struct tensor *t)
 static void take_own_result(struct tensor *t)
 {
     uint64_t bytes = t->op.recv_counts ? 0 : t->op.capacity;
-
     for (uint32_t i = 0; t->op.recv_counts && i < t->view.team->size; i++)
         bytes += t->op.recv_counts[i] * dtype_size(t->op.what.dtype);
     if (bytes > t->op.capacity)
@@ -153,7 +147,6 @@ static void take_own_result(struct tensor *t)
 static int take_shared_result(struct tensor *t)
 {
     uint64_t bytes = tensor_bytes(&t->op.what);
-
     if (bytes <= SHM_INLINE_MAX)
         memcpy(t->op.out, t->view.slot->result, bytes);
     *t->op.result =
@@ -173,7 +166,6 @@ static void take_settled(struct tensor *t)
     const struct shm_slot *slot = t->view.slot;
     int status = slot->status;
     size_t bytes = t->op.bytes;
-
     report_point(t, POINT_AGREED, slot->due);
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
@@ -217,7 +209,6 @@ static void end_worked(struct tensor *t)
 bool operation_step(struct tensor *t)
 {
     int status;
-
     switch (t->phase) {
     case PHASE_ARRIVE:
         if (tensor_arrived(&t->view))
@@ -266,9 +257,9 @@ static bool worth_another_step(struct tensor *t)
 bool operation_progress(struct tensor *t)
 {
     bool ended;
-
-    while (!(ended = operation_step(t)) && worth_another_step(t))
-        ;
+    do
+        ended = operation_step(t);
+    while (!ended && worth_another_step(t));
     return ended;
 }
 
@@ -303,7 +294,6 @@ static bool look_and_yield(struct tensor *t, enum phase phase)
     bool apart = phase != PHASE_ARRIVE && client.crowd == 1;
     int yields = apart ? YIELDS_WORK : YIELDS;
     int patient_until = yields - (apart ? YIELDS_PATIENT : CROWD_PATIENT);
-
     for (; yields > 0; yields--, doorbell_relax(true)) {
         if (phase == PHASE_WORK && yields == patient_until)
             t->view.patient = false;
@@ -321,13 +311,10 @@ static bool look_and_yield(struct tensor *t, enum phase phase)
 /* Looks for the arrival of the others, while looking pays. */
 static bool look_patiently(struct tensor *t)
 {
-    uint64_t since;
-    bool came;
-
     if (!patience_has(&t->patience, t->sequence))
         return false;
-    since = clock_now();
-    came = look_and_yield(t, PHASE_ARRIVE);
+    uint64_t since = clock_now();
+    bool came = look_and_yield(t, PHASE_ARRIVE);
     patience_learn(&t->patience, came && clock_now() - since < QUICK_NS * client.crowd);
     return came;
 }
@@ -336,7 +323,6 @@ static bool look_patiently(struct tensor *t)
 static bool spin_for_ranks(struct tensor *t)
 {
     enum phase phase = t->phase;
-
     for (int look = client.crowd > 1 ? LOOKS_FIRST : 0; look < LOOKS_FIRST; look++, doorbell_relax(false))
         if (has_moved(t, phase))
             return true;
@@ -346,11 +332,9 @@ static bool spin_for_ranks(struct tensor *t)
 /* Spins for the engine and other hosts: longer, but only while the engine finds that spinning pays. */
 static bool spin_for_engine(struct tensor *t)
 {
-    uint64_t until;
-
     if (client.crowd > 1 || !atomic_load_explicit(&client.region.header->calm, memory_order_relaxed))
         return false;
-    for (until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
+    for (uint64_t until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
         if (operation_step(t))
             return true;
     return false;
@@ -359,7 +343,6 @@ static bool spin_for_engine(struct tensor *t)
 static void wait_until_ended(struct tensor *t)
 {
     struct watchdog w = {0};
-
     t->view.patient = true;
     while (!operation_step(t)) {
         if (__builtin_expect(forget_is_wanted(), 0))
@@ -379,14 +362,12 @@ __attribute__((cold, noinline)) static void wait_on_path(struct tensor *t)
 
 int operation_wait(struct tensor *t)
 {
-    int status;
-
     report_point(t, POINT_WAIT, 0);
     if (__builtin_expect(t->op.path && t->op.path->wait, 0))
         wait_on_path(t);
     if (t->phase != PHASE_ENDED)
         wait_until_ended(t);
-    status = t->op.status;
+    int status = t->op.status;
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
 }

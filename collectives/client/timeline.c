@@ -43,7 +43,6 @@ static void advance_phase(struct tensor *t, uint8_t next, uint64_t at)
 {
     static const char *const prefix[] = {NULL, "NEGOTIATE_", NULL};
     const char *name = op_event_name(t->op.what.kind);
-
     if (t->open != OPEN_NOTHING)
         put_event(t, TRACE_END, prefix[t->open], name, at);
     t->open = next;
@@ -105,17 +104,17 @@ static void hear_point(struct tensor *t, enum point point, uint64_t since)
 
 static int start_trace(const char *pattern, bool mark)
 {
-    char path[4096], who[16], process[32];
+    char who[16];
     struct err e = ERR_INIT;
-    struct trace *made;
-
     snprintf(who, sizeof who, "%d", client.rank);
+    char process[32];
     snprintf(process, sizeof process, "rank %d", client.rank);
+    char path[4096];
     if (trace_path(pattern, who, path, sizeof path, &e) != 0)
         return fail(HVD_ERR_INVALID, "%s", e.text);
     pthread_rwlock_wrlock(&lock);
     bool runs = trace != NULL;
-    made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, &e);
+    struct trace *made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, &e);
     if (made) {
         trace = made;
         mark_cycles = mark;
@@ -133,10 +132,8 @@ static int start_trace(const char *pattern, bool mark)
 static int stop_trace(void)
 {
     struct err e = ERR_INIT;
-    struct trace *ended;
-
     pthread_rwlock_wrlock(&lock);
-    ended = trace;
+    struct trace *ended = trace;
     trace = NULL;
     watch_stop(WATCHER_TIMELINE);
     pthread_rwlock_unlock(&lock);
@@ -153,7 +150,6 @@ static bool is_true(const char *text)
 int timeline_open(void)
 {
     const char *pattern = getenv("HOROVOD_TIMELINE");
-
     /* DYNAMIC: Horovod's word for one that is started later. */
     if (!pattern || !*pattern || strcmp(pattern, "DYNAMIC") == 0)
         return HVD_SUCCESS;
@@ -168,7 +164,6 @@ void timeline_close(void)
 int hvd_timeline_start(const char *path, int mark)
 {
     int status = client_check();
-
     if (status)
         return status;
     if (!path || !*path)
@@ -179,6 +174,5 @@ int hvd_timeline_start(const char *path, int mark)
 int hvd_timeline_stop(void)
 {
     int status = client_check();
-
     return status ? status : stop_trace();
 }

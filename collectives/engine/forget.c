@@ -112,14 +112,13 @@ static void ask_members(struct engine *engine)
     region_ring_sleepers(&engine->region, UINT32_MAX);
 }
 
-int forget_for(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
-               size_t error_size)
+int forget_for(struct engine *engine, struct set *set, const char *text, uint32_t *slot, struct err *e)
 {
     uint32_t before = engine->names.free;
-    int status = names_make(engine, set, text, slot, error, error_size);
+    int status = names_make(engine, set, text, slot, e);
 
     if (status == HVD_ERR_MEMORY && *slot == SHM_SLOTS && forget_unheld(engine))
-        status = names_make(engine, set, text, slot, error, error_size);
+        status = names_make(engine, set, text, slot, e);
     if (engine->names.free < before && engine->names.free <= engine->names.holding.ask_at &&
         have_answered(engine, wanting_now(engine)))
         ask_members(engine);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct engine;
+struct err;
 struct set;
 struct worker_message;
 
@@ -39,8 +40,7 @@ void forget_hold(struct engine *engine, uint32_t slot, uint32_t member);
 void forget_given(struct engine *engine, uint32_t member, const struct worker_message *m);
 /* As names_make. Where no slot is free, names that nobody holds are forgotten. Where few are, the members
  * are asked. */
-int forget_for(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
-               size_t error_size);
+int forget_for(struct engine *engine, struct set *set, const char *text, uint32_t *slot, struct err *e);
 #define FORGET_FOR_ALL UINT32_MAX
 /* No slot is free for the member (FORGET_FOR_ALL: for ranks in hvd_join). `asked`: the `wanting` that it was
  * told before, 0: none. true: *wanting is to be answered by all members, and may free some. false: there is

@@ -3,8 +3,9 @@
  * Such a rank takes part in every operation that others begin, with zeros (client/join.c). All it needs is to
  * be told: an operation is `wanted` of it. Within a host the members that have not joined put a slot into
  * their ring when they arrive there and others have not (only while somebody of the host has joined, which
- * the header says); who lacks it is seen in the seats. When a member joins, all slots are looked at once. So
- * either the arriving one sees that somebody has joined, or the look at all slots sees that it has arrived.
+ * the header says); who lacks it is seen in the member slots. When a member joins, all slots are looked at
+ * once. So either the arriving one sees that somebody has joined, or the look at all slots sees that it has
+ * arrived.
  *
  * A host whose members of a set have all joined hears nothing in that way. Every engine tells every other one
  * which of its ranks join, and a host on which an operation was begun by ranks, not by such a message, tells
@@ -86,7 +87,6 @@ static void tell_members(struct engine *engine, uint32_t slot, uint32_t operatio
 {
     struct name *n = &engine->names.name[slot];
     struct shm_slot *s = n->view.slot;
-
     if (n->wanted != operation) {
         s->wanted_op = *op;
         atomic_store(&s->wanted, operation);
@@ -114,7 +114,6 @@ static void check_slot(struct engine *engine, uint32_t slot, uint32_t only)
     struct tensor_view *v = slot == engine->names.join_slot ? NULL : names_view(engine, slot);
     uint32_t furthest = 0, operation = 0;
     bool lacks = false;
-
     for (uint32_t i = 0; v && i < v->team->members; i++) {
         uint32_t latest = tensor_latest(v, i);
         if (i == 0 || (int32_t)(latest - operation) > 0) {
@@ -153,7 +152,7 @@ static bool is_listed(const struct set *set, const char *name)
 
     while (run && (run->phase != RUN_DUE || strcmp(run->entry.desc.name, name) != 0))
         run = run->next;
-    return run || readiness_lists(set->readiness, name);
+    return run || execution_list_names(readiness_list(set->readiness), name);
 }
 
 /* Tells the hosts of its set that have joined, or only one of them, of an operation announced here. */
@@ -175,7 +174,7 @@ static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
     write_u32(&w, engine->epoch);
     write_u32(&w, n->view.sequence);
     write_u32(&w, join);
-    write_u64(&w, readiness_position(n->set->readiness));
+    write_u64(&w, execution_list_end(readiness_list(n->set->readiness)));
     tensor_wire_write(&w, &desc, NULL);
     for (uint32_t i = 0; i < n->set->hosts; i++)
         if (i != n->set->self && (only == EVERYBODY || n->set->host[i] == only) &&
@@ -196,7 +195,6 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
     uint8_t message[JOINED_SIZE];
     struct writer w = writer_of(message, sizeof message);
     struct err e = ERR_INIT;
-
     write_u32(&w, PEER_JOINED);
     write_u32(&w, engine->epoch);
     write_u32(&w, rank);
@@ -209,7 +207,6 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
 void joins_member(struct engine *engine, uint32_t member, bool joining)
 {
     struct member *m = &engine->workers.member[member];
-
     if (m->joining == joining)
         return;
     m->joining = joining;
@@ -226,7 +223,6 @@ void joins_member(struct engine *engine, uint32_t member, bool joining)
 static int on_joined(struct engine *engine, uint32_t from, struct reader r, struct err *e)
 {
     uint32_t rank = read_u32(&r), join = read_u32(&r);
-
     if (r.bad || r.left > 0 || join == 0 || rank >= engine->size || engine->place[rank].host != from)
         return err_set(e, ERR_PROTOCOL, "a malformed message about a rank that joins");
     engine->joins.of_rank[rank] = join;
@@ -242,7 +238,6 @@ static int on_joined(struct engine *engine, uint32_t from, struct reader r, stru
 static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint32_t operation)
 {
     bool lacks = false;
-
     for (uint32_t i = 0; i < v->team->members; i++) {
         if (!member_of(engine, v->team, i)->joining)
             return false;
@@ -272,8 +267,7 @@ static void ask_again(struct engine *engine, uint32_t from, const struct tensor_
 /* The slot of what joined ranks lack. false: none is free yet, or the job ends. */
 static bool find_slot(struct engine *engine, struct set *set, const char *name, uint32_t *slot, bool *again)
 {
-    char error[SHM_TEXT_MAX];
-    int status = forget_for(engine, set, name, slot, error, sizeof error);
+    int status = forget_for(engine, set, name, slot, NULL);
 
     *again = status != HVD_SUCCESS && *slot == SHM_SLOTS &&
              forget_more(engine, FORGET_FOR_ALL, engine->joins.wanting, &engine->joins.wanting);
@@ -294,7 +288,8 @@ static int is_next(const struct name *n, uint64_t position)
         return -1;
     if (!n->announced)
         return 1;
-    return is_listed(n->set, n->text) || readiness_position(n->set->readiness) < position ? -1 : 0;
+    return is_listed(n->set, n->text) || execution_list_end(readiness_list(n->set->readiness)) < position ? -1
+                                                                                                          : 0;
 }
 
 static void take_wanted(struct engine *engine, struct set *set, uint32_t from, const struct tensor_desc *desc,
@@ -363,7 +358,6 @@ static int receive_joins(struct engine *engine, uint32_t from, const void *data,
 {
     struct reader r = reader_of(data, size);
     uint32_t type = read_u32(&r), epoch = read_u32(&r);
-
     if (r.bad || type > UINT8_MAX)
         return err_set(e, ERR_PROTOCOL, "a malformed message about joined ranks");
     if (epoch != engine->epoch)

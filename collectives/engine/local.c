@@ -19,12 +19,11 @@ static void take_offer(struct engine *engine, uint32_t slot)
 {
     struct tensor_view *v = names_view(engine, slot);
     struct tensor_resolver resolver = {segments_resolve, engine};
-    char text[SHM_TEXT_MAX];
     uint32_t sequence = v ? (uint32_t)(atomic_load(&v->slot->claim) >> 32) : 0;
-
     if (!v || engine->help.count == SHM_SLOTS || v->sequence == sequence)
         return; /* the waiting members do it themselves, or two came last at once and both said so */
     tensor_begin(v, sequence);
+    char text[SHM_TEXT_MAX];
     if (!tensor_arrived(v) ||
         tensor_open(v, engine->names.name[slot].text, &resolver, text, sizeof text) != HVD_SUCCESS ||
         v->place != SHM_SEGMENT || op_is_adasum(&v->op) || tensor_is_over(v)) {
@@ -40,7 +39,6 @@ static void take_offer(struct engine *engine, uint32_t slot)
 static bool collect_rings(struct engine *engine)
 {
     bool took = false;
-
     for (uint32_t i = 0; i < engine->workers.members; i++) {
         uint32_t slot;
         int rc;

@@ -17,13 +17,13 @@ static uint32_t hash_name(const struct set *set, const char *text)
 
 uint32_t names_find(const struct engine *engine, const struct set *set, const char *text)
 {
-    uint32_t hash = hash_name(set, text), slot;
-
+    uint32_t hash = hash_name(set, text);
     if (set == engine->sets.world && strcmp(text, SHM_BARRIER_NAME) == 0)
         return SHM_SLOT_BARRIER;
     if (set == engine->sets.world && strcmp(text, SHM_SHUTDOWN_NAME) == 0)
         return SHM_SLOT_SHUTDOWN;
-    for (slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot; slot = engine->names.name[slot].next)
+    for (uint32_t slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot;
+         slot = engine->names.name[slot].next)
         if (engine->names.name[slot].hash == hash && engine->names.name[slot].set == set &&
             strcmp(engine->names.name[slot].text, text) == 0)
             return slot;
@@ -33,7 +33,6 @@ uint32_t names_find(const struct engine *engine, const struct set *set, const ch
 struct tensor_view *names_view(struct engine *engine, uint32_t slot)
 {
     struct name *n = &engine->names.name[slot];
-
     if (!n->text)
         return NULL;
     if (!n->has_view &&
@@ -54,14 +53,12 @@ static uint32_t take_slot(struct names *names)
     return slot;
 }
 
-int names_make(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
-               size_t error_size)
+int names_make(struct engine *engine, struct set *set, const char *text, uint32_t *slot, struct err *e)
 {
     size_t len = strlen(text);
     uint32_t *bucket = &engine->names.bucket[hash_name(set, text) % ENGINE_NAME_BUCKETS];
-
     if (len == 0 || len > SHM_NAME_MAX) {
-        snprintf(error, error_size, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
+        err_set(e, ERR_PROTOCOL, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
         return HVD_ERR_INVALID;
     }
     *slot = names_find(engine, set, text);
@@ -69,12 +66,12 @@ int names_make(struct engine *engine, struct set *set, const char *text, uint32_
         return HVD_SUCCESS;
     if (engine->names.free == 0) {
         *slot = SHM_SLOTS;
-        snprintf(error, error_size, "%u tensors are pending at once", SHM_SLOTS - SHM_SLOT_FIRST);
+        err_set(e, ERR_MEMORY, "%u tensors are pending at once", SHM_SLOTS - SHM_SLOT_FIRST);
         return HVD_ERR_MEMORY;
     }
     char *copy = strdup(text);
     if (!copy) {
-        snprintf(error, error_size, "no memory for a tensor's name");
+        err_set(e, ERR_MEMORY, "no memory for a tensor's name");
         return HVD_ERR_MEMORY;
     }
     *slot = take_slot(&engine->names);
@@ -106,12 +103,11 @@ void names_drop(struct engine *engine, uint32_t slot)
 
 /* ---- segments ------------------------------------------------------------------------------------------ */
 
-int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error, size_t error_size)
+int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, struct err *e)
 {
     int seals = fcntl(fd, F_GET_SEALS);
-
     if (seals < 0 || !(seals & F_SEAL_SHRINK)) {
-        snprintf(error, error_size, "a tensor segment is not sealed against shrinking");
+        err_set(e, ERR_PROTOCOL, "a tensor segment is not sealed against shrinking");
         close(fd);
         return HVD_ERR_INVALID;
     }
@@ -122,7 +118,7 @@ int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, c
         *id = i;
         return HVD_SUCCESS;
     }
-    snprintf(error, error_size, "more than %u tensor segments on one host", ENGINE_SEGMENTS_MAX);
+    err_set(e, ERR_MEMORY, "more than %u tensor segments on one host", ENGINE_SEGMENTS_MAX);
     close(fd);
     return HVD_ERR_MEMORY;
 }
@@ -133,7 +129,6 @@ void *segments_resolve(void *ctx, uint64_t address, uint64_t bytes)
     uint32_t id = shm_address_segment(address);
     uint64_t offset = shm_address_offset(address);
     struct err e = ERR_INIT;
-
     if (id >= ENGINE_SEGMENTS_MAX || engine->names.segment[id].fd < 0)
         return NULL;
     struct segment *map = &engine->names.segment[id].map;
@@ -149,7 +144,6 @@ static int begin_names(struct engine *engine, struct err *e)
 {
     struct name *barrier = &engine->names.name[SHM_SLOT_BARRIER];
     struct name *shutdown = &engine->names.name[SHM_SLOT_SHUTDOWN];
-
     engine->names.join_slot = SHM_SLOTS;
     engine->names.count = SHM_SLOT_FIRST;
     engine->names.free = SHM_SLOTS - SHM_SLOT_FIRST;

@@ -50,18 +50,17 @@ struct names {
 
 extern const struct engine_part names_part;
 
-/* The name's slot. An hvd_status. With HVD_ERR_MEMORY, *slot is SHM_SLOTS when no slot is free. */
-int names_make(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
-               size_t error_size);
+/* The slot of the name, a new one for a new name. An hvd_status; *e has the sentence. With HVD_ERR_MEMORY,
+ * *slot is SHM_SLOTS when no slot is free. */
+int names_make(struct engine *engine, struct set *set, const char *text, uint32_t *slot, struct err *e);
 /* The slot has no name from now on. */
 void names_drop(struct engine *engine, uint32_t slot);
 /* UINT32_MAX: there is no such name. */
 uint32_t names_find(const struct engine *engine, const struct set *set, const char *text);
 /* The slot's tensor on this host. NULL: the slot is free, or there is no memory. */
 struct tensor_view *names_view(struct engine *engine, uint32_t slot);
-/* Takes the descriptor. */
-int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error,
-                 size_t error_size);
+/* Takes the descriptor. An hvd_status; *e has the sentence. */
+int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, struct err *e);
 void *segments_resolve(void *engine, uint64_t address, uint64_t bytes);
 
 #endif

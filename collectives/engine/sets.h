@@ -49,8 +49,8 @@ void engine_sets_free(struct engine *engine);
 /* The set, or the team of a pair, which is made when it is first asked for; NULL: there is none, or no more
  * pairs can be. */
 struct set *sets_find(struct engine *engine, int32_t id);
-/* `fd` holds the ranks and stays the caller's. An hvd_status. */
-int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size);
+/* `fd` holds the ranks and stays the caller's. An hvd_status; *e has the sentence. */
+int sets_add(struct engine *engine, int32_t id, int fd, struct err *e);
 void sets_remove(struct engine *engine, int32_t id);
 /* Its number between hosts. */
 uint32_t set_number(const struct set *set);

@@ -33,14 +33,15 @@ struct timeline {
 
 static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning)
 {
-    char who[80], process[96], path[4096];
+    char who[80];
     struct err e = ERR_INIT;
     struct timeline *t = calloc(1, sizeof *t);
-
     snprintf(who, sizeof who, "engine.%.60s", engine->host[engine->self].name);
+    char process[96];
     snprintf(process, sizeof process, "engine of %.60s", engine->host[engine->self].name);
     for (char *c = who; *c; c++)
         *c = *c == '/' ? '_' : *c;
+    char path[4096];
     if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
         t->trace = trace_start(path, PID_FIRST + engine->self, process, &e);
     if (!t || !t->trace) {
@@ -58,7 +59,6 @@ static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning
 static void stop_timeline(struct engine *engine)
 {
     struct err e = ERR_INIT;
-
     if (engine->timeline && trace_stop(engine->timeline->trace, &e) != 0)
         engine_notice(engine, LOG_WARNING, e.text);
     free(engine->timeline);
@@ -76,7 +76,6 @@ static int start_timeline(struct engine *engine, const Hvd__EngineConfig *config
 static uint32_t slot_of(const struct engine *engine, const struct tensor_view *view)
 {
     const struct name *name = (const struct name *)((const char *)view - offsetof(struct name, view));
-
     return (uint32_t)(name - engine->names.name);
 }
 
@@ -128,7 +127,6 @@ void engine_timeline_forget(struct engine *engine, uint32_t slot)
 static void mark_turn(struct engine *engine, struct turn *turn)
 {
     struct timeline *t = engine->timeline;
-
     if (__builtin_expect(t == NULL, 1))
         return;
     if (t->mark_cycles && (turn->helped || t->executed))

@@ -22,12 +22,12 @@ struct tensor_where {
     const void *payload;   /* the elements, when they go into the entry; NULL: this member gives none */
     uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it; `in` of
                               a device: what is said of its memory */
-    uint64_t room;         /* allgather, alltoall: elements that fit into the output */
+    uint64_t capacity;     /* allgather, alltoall: elements that fit into the output */
     const uint64_t *table; /* [ranks of the team], when it goes into the entry; else at table_at */
     uint64_t table_at;
-    uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
-    uint64_t receipt_at; /* shm_address; allgather, alltoall between hosts */
-    bool is_streamed;    /* `in` is a place of STREAM_PLACE bytes; with own_in and own_out */
+    uint8_t table_place;     /* 0: none, SHM_INLINE, SHM_SEGMENT */
+    uint64_t recv_counts_at; /* shm_address; allgather, alltoall between hosts */
+    bool is_streamed;        /* `in` is a place of STREAM_PLACE bytes; with own_in and own_out */
     bool is_private; /* allreduce, all others have arrived: this member does the whole work, with these: */
     const void *own_in;
     void *own_out;

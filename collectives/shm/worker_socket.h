@@ -46,8 +46,8 @@
  * is a file as `ranks` is. FORGET: memory has gone, 0: none; the answer's id is how many of the rank's the
  * engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN: a communicator
  * of this rank in the team, with the events that come before and behind each operation; how it is, is in the
- * seat of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any more.
- */
+ * member slot of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any
+ * more. */
 #ifndef HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 #define HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 

@@ -3,7 +3,6 @@
  * it had welcomed us. Processes that its session could not end may die behind Ended; it tells of them. */
 #include "launcher/host/host_legal.h"
 
-#include "common/protocol/message.h"
 #include "launcher/host/host.h"
 
 #define BODY(name) HVD__CONTROL__BODY_##name

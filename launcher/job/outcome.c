@@ -25,8 +25,9 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size)
         snprintf(out, size, "exit status %u", end->status);
 }
 
-/* A host may say anything: what does not fit into an exit status must not become 0 there. */
-int rank_end_exit_status(const struct rank_end *end)
+/* 128 + signal, the status, or 1. 0 for an end that is no fault. A host may say anything: what does not fit
+ * into an exit status must not become 0 there. */
+static int rank_end_exit_status(const struct rank_end *end)
 {
     if (end->signal)
         return end->signal < 128 ? 128 + (int)end->signal : 255;

@@ -45,8 +45,6 @@ struct outcome {
 bool rank_end_failed(const struct rank_end *end);
 /* "exit status 3", "killed by signal 9 (Killed)", ... */
 void rank_end_describe(const struct rank_end *end, char *out, size_t size);
-/* 128 + signal, the status, or 1. 0 for an end that is no fault. */
-int rank_end_exit_status(const struct rank_end *end);
 
 /* How long a worker has run; 0, too, when its end came before word of its start (`started` is 0 then). */
 double outcome_seconds_after(uint64_t started, uint64_t time);

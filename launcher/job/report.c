@@ -55,7 +55,7 @@ void report_say_outcome(const struct job *j)
     if (o->first_is_rank)
         say_last_words(j);
     if (outcome_ended_by(o))
-        log_say("hvdrun: the job went on; what ended it: %s\n", outcome_ended_by(o));
+        log_say("hvdrun: the job went on; the cause of its end: %s\n", outcome_ended_by(o));
     say_consequences(o);
 }
 

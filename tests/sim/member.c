@@ -1,5 +1,6 @@
-/* What a rank does: hvd_init, rounds of operations that it starts in an order of its own and waits for in
- * another, hvd_shutdown. It goes on after errors, as a careless program would. */
+/* The program of a rank: hvd_init, rounds of operations, hvd_shutdown. In a round the rank starts operations
+ * in an order of its own, and waits for them in another. It goes on after errors, as a careless program
+ * would. */
 #include "tests/sim/member.h"
 
 #include <dlfcn.h>
@@ -162,7 +163,7 @@ static void *memory(size_t bytes, bool *arena)
     return got;
 }
 
-/* What the rank says: the plan, or, the odd one, something else. */
+/* The operation that this rank asks for: the planned one. The odd rank asks for another size. */
 static struct plan_op said(const struct plan_op *op)
 {
     struct plan_op mine_only = *op;

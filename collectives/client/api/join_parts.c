@@ -29,7 +29,6 @@ int parts_no_memory(void)
 struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 {
     struct part *p = calloc(1, sizeof *p);
-
     if (!p || !grow_array((void **)&all->part, &all->capacity, all->number, sizeof *all->part)) {
         free(p);
         parts_no_memory();
@@ -46,7 +45,6 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 void part_defer(struct part *p)
 {
     struct tensor *t = p->tensor;
-
     p->persistent = t->persistent;
     p->on_path = t->phase == PHASE_ENDED && t->op.path && t->op.path->result && t->op.status == HVD_SUCCESS;
     p->generation = t->generation;
@@ -62,7 +60,6 @@ void part_defer(struct part *p)
 void part_restore(const struct part *p)
 {
     struct tensor *t = p->tensor;
-
     t->op = p->operation;
     memcpy(t->text, p->text, sizeof p->text);
     t->persistent = p->persistent;
@@ -74,7 +71,6 @@ void part_restore(const struct part *p)
 bool join_has_deferred(const struct tensor *t, hvd_handle handle)
 {
     const struct part *p = t->deferred;
-
     return p && (p->phase != PHASE_IDLE || p->persistent) &&
            p->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS);
 }
@@ -83,7 +79,6 @@ int join_wait_deferred(struct tensor *t)
 {
     struct part *p = t->deferred;
     int status = HVD_SUCCESS;
-
     if (p->phase == PHASE_ENDED)
         status = p->operation.status;
     if (p->phase == PHASE_ENDED &&
@@ -114,10 +109,8 @@ void join_hear(struct tensor *t, enum point point, uint64_t since)
 
 bool part_lock(struct tensor *t)
 {
-    bool locked;
-
     lookers_lock();
-    locked = pthread_mutex_trylock(&t->lock) == 0;
+    bool locked = pthread_mutex_trylock(&t->lock) == 0;
     if (!locked && atomic_load(&t->is_over))
         locked = pthread_mutex_lock(&t->lock) == 0;
     if (!locked)
@@ -135,7 +128,6 @@ void part_unlock(struct tensor *t)
 bool parts_progress(struct parts *all)
 {
     bool moved = false;
-
     for (size_t i = all->number; i-- > 0;) {
         struct part *p = all->part[i];
         struct tensor *t = p->tensor;

@@ -17,13 +17,13 @@
 
 #include "agent/session/engine_host.h"
 #include "agent/tree/tree.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "common/base/clock.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/process/module.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 #include "tests/unit/hostile.h"
 #include "tests/unit/scratch.h"
 

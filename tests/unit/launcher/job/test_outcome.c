@@ -1,4 +1,4 @@
-/* Which fault is the first, and what the user reads and gets as exit status. */
+/* The outcome of a job: its first fault, the sentence for the user, and the exit status. */
 #include <check.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ START_TEST(the_status_of_an_end)
         {{.signal = 11, .core_dumped = true}, 139, "core dumped"},
         {{.not_shut_down = true}, 1, "without hvd_shutdown"},
         {{.status = 255}, 255, "exit status 255"},
-        {{.status = 256}, 255, "exit status 256"}, /* which no process has */
+        {{.status = 256}, 255, "exit status 256"}, /* no process has such a status */
         {{.signal = 128}, 255, "killed by signal 128"},
     };
     struct outcome o = {0};
@@ -175,7 +175,7 @@ START_TEST(a_limit_alone_is_the_cause)
     ck_assert_int_eq(o.exit_status, 124);
     ck_assert_str_eq(o.text, "the time limit is over");
     ck_assert_ptr_null(outcome_ended_by(&o));
-    if (_i == 1) { /* where any fault ends the job, the first one decides */
+    if (_i == 1) { /* any fault ends this job, so the first one decides */
         outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 2 * SECOND);
         ck_assert_int_eq(o.exit_status, 9);
     }

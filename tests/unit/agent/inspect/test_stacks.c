@@ -13,7 +13,6 @@
 
 #include "agent/inspect/stacks.h"
 #include "agent/inspect/stacks_proc.h"
-#include "agent/inspect/stacks_tool.h"
 #include "tests/unit/scratch.h"
 
 /* ---- /proc --------------------------------------------------------------------------------------------- */
@@ -36,8 +35,8 @@ START_TEST(a_stat_line)
         {") S (" REST, "", 0, false},
         {"", "", 0, false},
     };
-    struct where_process p = {0};
-    ck_assert_int_eq(where_parse_stat(cases[_i].text, 100, &p), cases[_i].good);
+    struct inspected_process p = {0};
+    ck_assert_int_eq(inspect_parse_stat(cases[_i].text, 100, &p), cases[_i].good);
     if (!cases[_i].good)
         return;
     ck_assert_str_eq(p.name, cases[_i].name);
@@ -55,7 +54,7 @@ START_TEST(states_in_words)
     } cases[] = {
         {'R', "running"}, {'S', "sleeping"}, {'D', "uninterruptible"},    {'T', "stopped"}, {'Z', "ended"},
         {'t', "traced"},  {'I', "idle"},     {'?', "in an unknown state"}};
-    ck_assert_str_eq(where_state_word(cases[_i].state), cases[_i].word);
+    ck_assert_str_eq(inspect_state_word(cases[_i].state), cases[_i].word);
 }
 END_TEST
 
@@ -63,19 +62,19 @@ START_TEST(what_it_waits_for)
 {
     char call[64], out[96];
     snprintf(call, sizeof call, "%d 0x3 0x7ffe 0x400", SYS_read);
-    ck_assert(!where_parse_wait(call, "pipe_read", out, sizeof out));
+    ck_assert(!inspect_parse_wait(call, "pipe_read", out, sizeof out));
     ck_assert_str_eq(out, "read (pipe_read)");
-    ck_assert(!where_parse_wait(call, "0", out, sizeof out));
+    ck_assert(!inspect_parse_wait(call, "0", out, sizeof out));
     ck_assert_str_eq(out, "read");
-    ck_assert(!where_parse_wait("running\n", "0", out, sizeof out));
+    ck_assert(!inspect_parse_wait("running\n", "0", out, sizeof out));
     ck_assert_str_eq(out, "");
-    ck_assert(!where_parse_wait("-1 0x7ffe 0x7f00", "", out, sizeof out));
+    ck_assert(!inspect_parse_wait("-1 0x7ffe 0x7f00", "", out, sizeof out));
     ck_assert_str_eq(out, "");
-    ck_assert(!where_parse_wait("99999 0x3", "", out, sizeof out));
+    ck_assert(!inspect_parse_wait("99999 0x3", "", out, sizeof out));
     ck_assert_str_eq(out, "system call 99999");
     snprintf(call, sizeof call, "%d 0x0", SYS_wait4);
-    ck_assert(where_parse_wait(call, "do_wait", out, sizeof out));
-    ck_assert(where_parse_wait("", "do_wait", out, sizeof out));
+    ck_assert(inspect_parse_wait(call, "do_wait", out, sizeof out));
+    ck_assert(inspect_parse_wait("", "do_wait", out, sizeof out));
     ck_assert_str_eq(out, "do_wait");
 }
 END_TEST
@@ -124,7 +123,7 @@ static const char gdb[] = "[New LWP 12]\n"
 START_TEST(what_the_tools_print)
 {
     char out[1000];
-    ck_assert(where_stack_parse(_i ? gdb : eu_stack, 10, out, sizeof out));
+    ck_assert(stacks_parse(_i ? gdb : eu_stack, 10, out, sizeof out));
     ck_assert_str_eq(out, "clock_nanosleep < asleep_in_c < ? in a.out < main\n"
                           "2 threads: pause < work < start_thread");
 }
@@ -133,10 +132,10 @@ END_TEST
 START_TEST(no_stack_in_it)
 {
     char out[100] = "x";
-    ck_assert(!where_stack_parse("eu-stack: cannot attach: Operation not permitted\n", 10, out, sizeof out));
+    ck_assert(!stacks_parse("eu-stack: cannot attach: Operation not permitted\n", 10, out, sizeof out));
     ck_assert_str_eq(out, "");
-    ck_assert(!where_stack_parse("", 10, out, sizeof out));
-    ck_assert(!where_stack_parse("TID 10:\nTID 11:\n", 10, out, sizeof out));
+    ck_assert(!stacks_parse("", 10, out, sizeof out));
+    ck_assert(!stacks_parse("TID 10:\nTID 11:\n", 10, out, sizeof out));
 }
 END_TEST
 
@@ -146,11 +145,11 @@ START_TEST(a_deep_stack_loses_its_middle)
     for (int i = 0; i < 200; i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), "#%d  0x0000 f%d\n", i, i);
     snprintf(text + strlen(text), sizeof text - strlen(text), "#200  0x0000 main\n#201  0x0000 _start\n");
-    ck_assert(where_stack_parse(text, 10, out, sizeof out));
+    ck_assert(stacks_parse(text, 10, out, sizeof out));
     ck_assert_ptr_nonnull(strstr(out, "f0 < f1 < "));
     ck_assert_ptr_nonnull(strstr(out, " < f15 < (181 more) < f197 < f198 < f199 < main"));
     ck_assert_ptr_null(strstr(out, "_start"));
-    ck_assert(!where_stack_parse(text, 10, small, sizeof small)); /* a stack is whole or missing */
+    ck_assert(!stacks_parse(text, 10, small, sizeof small)); /* a stack is whole or missing */
 }
 END_TEST
 
@@ -159,7 +158,7 @@ END_TEST
 static char dir[SCRATCH_MAX];
 static struct worker worker[2];
 static struct workers workers = {worker, 2, 2, 2};
-static struct where where;
+static struct stacks stacks;
 static unsigned found;
 static bool done, no_stack;
 
@@ -179,7 +178,7 @@ static bool is_busy(void *ctx)
     return false;
 }
 
-static const struct where_events events = {on_found, on_done, is_busy};
+static const struct stacks_events events = {on_found, on_done, is_busy};
 
 static bool has_line(pid_t pid, const char *wanted)
 {
@@ -196,22 +195,22 @@ static bool has_line(pid_t pid, const char *wanted)
 
 static bool runs_a_tool(void)
 {
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-        if (where.run[i].pid)
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks.run[i].pid)
             return true;
     return false;
 }
 
 static void look(uv_loop_t *loop, uint32_t limit_ms)
 {
-    where_start(&where, loop, &events, NULL, &workers, -1, limit_ms);
+    stacks_start(&stacks, loop, &events, NULL, &workers, -1, limit_ms);
     while (!done || runs_a_tool()) {
         siginfo_t info = {0};
         uv_run(loop, UV_RUN_NOWAIT);
-        for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-            if (where.run[i].pid && waitid(P_PID, (id_t)where.run[i].pid, &info, WEXITED | WNOHANG) == 0 &&
+        for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+            if (stacks.run[i].pid && waitid(P_PID, (id_t)stacks.run[i].pid, &info, WEXITED | WNOHANG) == 0 &&
                 info.si_pid)
-                where_reaped(&where, info.si_pid);
+                stacks_reaped(&stacks, info.si_pid);
         usleep(1000);
     }
 }
@@ -220,7 +219,7 @@ static void look(uv_loop_t *loop, uint32_t limit_ms)
 static void make_tool(void)
 {
     char path[100];
-    ck_assert_ptr_nonnull(scratch_dir(dir, "where"));
+    ck_assert_ptr_nonnull(scratch_dir(dir, "stacks"));
     snprintf(path, sizeof path, "%s/eu-stack", dir);
     FILE *f = fopen(path, "we");
     fputs("#!/bin/sh\nexec gdb -p $3 -batch -nx -ex 'shell sleep 60'\n", f);
@@ -255,7 +254,7 @@ START_TEST(a_look_changes_nothing)
         ck_assert(has_line(worker[i].pid, "TracerPid:\t0"));
     ck_assert(has_line(worker[0].pid, "State:\tS"));
     ck_assert(has_line(worker[1].pid, "State:\tT"));
-    where_close(&where);
+    stacks_close(&stacks);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
     for (size_t i = 0; i < 2; i++)
@@ -271,8 +270,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("where");
-    TCase *t = tcase_create("where");
+    Suite *suite = suite_create("stacks");
+    TCase *t = tcase_create("stacks");
     tcase_set_timeout(t, 30);
     tcase_add_loop_test(t, a_stat_line, 0, 7);
     tcase_add_loop_test(t, states_in_words, 0, 8);
