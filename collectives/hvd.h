@@ -247,7 +247,10 @@ void hvd_free(void *memory);
  * operation, *handle is 0 and nothing was started.
  *
  * NAMES. `name` (1 to 255 bytes) is the tensor's: the ranks' calls of one name belong together. A name may
- * be used again after its operation was waited for; before, the call returns HVD_ERR_IN_PROGRESS.
+ * be used again after its operation was waited for; before, the call returns HVD_ERR_IN_PROGRESS. A job may
+ * have any number of names. About 16,000 of them can be pending at once; one more is HVD_ERR_MEMORY. Names
+ * of persistent handles, of shared results and of tensors on GPUs count as pending. A call with a new name
+ * may wait until other ranks of the host have waited for their operations.
  *
  * ARGUMENTS. Counts are of elements and may be 0. Pointers need no alignment, except to elements that GPUs
  * combine. A pointer to no bytes may be NULL, and so may `options`.

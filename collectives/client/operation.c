@@ -77,6 +77,8 @@ int operation_start(struct tensor *t, bool will_wait)
         report_point(t, POINT_ENDED, 0);
         return fail_poisoned();
     }
+    if (__builtin_expect(forget_is_wanted(), 0))
+        forget_idle(NULL);
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
     bool alone = works_alone(t, will_wait);
@@ -123,9 +125,8 @@ int operation_run_fixed(struct tensor *t, uint8_t kind)
 {
     struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
     if (!t)
-        return HVD_ERR_MEMORY;
+        return last_failure();
     r.op.set = t->view.team->id;
-    pthread_mutex_lock(&t->lock);
     int status = operation_submit(t, &r, true);
     if (status == HVD_SUCCESS)
         status = operation_wait(t);

@@ -296,7 +296,8 @@ static void sleep_once(struct tensor *t, uint64_t left)
 {
     uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
     uint32_t prepared = doorbell_prepare(client.mailbox);
-    if (operation_step(t) || worth_another_step(t)) {
+
+    if (operation_step(t) || worth_another_step(t) || forget_is_wanted()) {
         doorbell_cancel(client.mailbox);
         return;
     }
@@ -368,6 +369,8 @@ static bool wait_until_ended(struct tensor *t, uint64_t until)
 {
     t->view.patient = true;
     while (!operation_step(t)) {
+        if (__builtin_expect(forget_is_wanted(), 0))
+            forget_idle(NULL);
         if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
             continue;
         uint64_t now = clock_now();

@@ -22,19 +22,20 @@
 #include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
-#define LANE_FIRST  1u /* of slot 0 */
+#define LANE_FIRST  1u
 
 enum { OPEN_NOTHING, OPEN_NEGOTIATION, OPEN_OPERATION };
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct trace *trace;
 static bool mark_cycles;
-static uint32_t number; /* of timelines so far */
+static uint32_t number;        /* of timelines so far */
+static _Atomic uint32_t lanes; /* of names so far: a name that was forgotten keeps its own */
 
 static void put_event(const struct tensor *t, enum trace_phase phase, const char *prefix, const char *name,
                       uint64_t at)
 {
-    trace_put(trace, &(struct trace_event){phase, LANE_FIRST + t->slot, prefix, name, at, 0});
+    trace_put(trace, &(struct trace_event){phase, t->lane, prefix, name, at, 0});
 }
 
 /* Ends what is open; with `next`, begins that. */
@@ -56,12 +57,14 @@ static void record_point(struct tensor *t, enum point point, uint64_t since)
                                         [POINT_COPIED_OUT] = "MEMCPY_OUT",
                                         [POINT_NCCL] = "NCCL",
                                         [POINT_STAGED] = "STAGED"};
-    struct trace_event copy = {TRACE_COMPLETE, LANE_FIRST + t->slot, NULL, NULL, since, now - since};
+
     if (t->traced != number) {
-        trace_lane(trace, LANE_FIRST + t->slot, t->name);
+        t->lane = LANE_FIRST + atomic_fetch_add(&lanes, 1);
+        trace_lane(trace, t->lane, t->name);
         t->traced = number;
         t->open = OPEN_NOTHING; /* begun in another file, if at all */
     }
+    struct trace_event copy = {TRACE_COMPLETE, t->lane, NULL, NULL, since, now - since};
     switch (point) {
     case POINT_SUBMIT:
         advance_phase(t, OPEN_NEGOTIATION, now);

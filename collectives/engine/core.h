@@ -64,7 +64,8 @@ enum peer_message {
     PEER_SET = 18,
     PEER_TUNING = 20,
     PEER_JOINED = 21,
-    PEER_WANTED = 22
+    PEER_WANTED = 22,
+    PEER_WANTED_AGAIN = 23
 };
 
 int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e);

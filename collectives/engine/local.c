@@ -31,6 +31,7 @@ static void take_offer(struct engine *engine, uint32_t slot)
         return; /* finished meanwhile, or the members will find the same error; Adasum's one is too long here
                  */
     }
+    engine->names.name[slot].helped = true;
     engine->help.slot[(engine->help.first + engine->help.count++) % SHM_SLOTS] = slot;
 }
 
@@ -62,10 +63,13 @@ static bool collect_rings(struct engine *engine)
 /* Takes one chunk. true: there may be more. */
 static bool help_once(struct engine *engine)
 {
+    struct name *n;
+
     if (engine->help.count == 0)
         return false;
-    struct tensor_view *v = &engine->names.name[engine->help.slot[engine->help.first]].view;
-    if (region_poisoned(&engine->region) || !tensor_work(v)) {
+    n = &engine->names.name[engine->help.slot[engine->help.first]];
+    if (region_poisoned(&engine->region) || !tensor_work(&n->view)) {
+        n->helped = false;
         engine->help.first = (engine->help.first + 1) % SHM_SLOTS;
         engine->help.count--;
     }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/forget.h"
 #include "collectives/engine/gpu/gpu.h"
 #include "collectives/engine/joins.h"
 #include "collectives/engine/names.h"
@@ -110,6 +111,7 @@ static int welcome_worker(struct engine *engine, struct worker *w, const struct 
     m->joined = true;
     m->shut_down = false;
     m->epoch = engine->epoch;
+    m->forgot = 0;
     m->worker = w;
     w->member = (uint32_t)(m - engine->workers.member);
     engine_gpus_begin(engine, w->member);
@@ -174,20 +176,24 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
         return refuse_question(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
                                engine->region.rank[w->member], q->set);
     struct err e = ERR_INIT;
-    int status = names_slot(engine, set, q->text, &a->id, &e);
+    int status = forget_for(engine, set, q->text, &a->id, &e);
+    if (status == HVD_SUCCESS)
+        forget_hold(engine, a->id, w->member);
+    else if (a->id == SHM_SLOTS && forget_more(engine, w->member, q->epoch, &a->epoch))
+        return HVD_SUCCESS;
     return answer_with(a, status, &e);
 }
 
-static int slot_name(const struct engine *engine, const struct worker *w, uint32_t slot,
-                     struct worker_message *a)
+/* The slot may be another name's by now: then there is nothing to tell. */
+static void tell_name(const struct engine *engine, const struct worker *w, uint32_t slot,
+                      struct worker_message *a)
 {
-    const struct team *team = slot < engine->names.count ? engine->names.name[slot].set->team : NULL;
-    if (!team || team_index(team, engine->region.rank[w->member]) == UINT32_MAX)
-        return refuse_question(a, HVD_ERR_INVALID, "there is no tensor %u of rank %u", slot,
-                               engine->region.rank[w->member]);
-    a->set = team->id;
-    snprintf(a->text, sizeof a->text, "%s", engine->names.name[slot].text);
-    return HVD_SUCCESS;
+    const struct name *n = slot < engine->names.count ? &engine->names.name[slot] : NULL;
+
+    if (!n || !n->text || team_index(n->set->team, engine->region.rank[w->member]) == UINT32_MAX)
+        return;
+    a->set = n->set->team->id;
+    snprintf(a->text, sizeof a->text, "%s", n->text);
 }
 
 /* A rank that lives cannot go on: the others would wait for its part. */
@@ -260,7 +266,12 @@ static int answer_question(struct engine *engine, struct worker *w)
         sets_remove(engine, q->set);
         break;
     case WORKER_SLOT:
-        a.status = slot_name(engine, w, q->id, &a);
+        tell_name(engine, w, q->id, &a);
+        break;
+    case WORKER_FORGET:
+        if (q->id > WORKER_SLOTS_MAX)
+            return -1;
+        forget_given(engine, w->member, q);
         break;
     case WORKER_JOIN:
         joins_member(engine, w->member, q->id != 0);

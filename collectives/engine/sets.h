@@ -9,7 +9,7 @@
 #include "collectives/shm/team.h"
 
 #define ENGINE_SET_BUCKETS  4096u
-#define ENGINE_PAIRS_MAX    SHM_SLOTS  /* each needs a name of its own, so no more can be used */
+#define ENGINE_PAIRS_MAX    SHM_SLOTS  /* of an epoch; each has a readiness of its own */
 #define ENGINE_DATA_BYTES   4096       /* of a tensor that travels with its readiness */
 #define ENGINE_FUSION_BYTES (1u << 20) /* of tensors that travel between hosts as one */
 
@@ -32,6 +32,7 @@ struct set {
     bool gathers;                /* and it waits for them */
     struct run *run_first, *run_last;
     uint64_t operations; /* of the backend, that its runs have started */
+    uint64_t forgotten;  /* no name that was forgotten has an entry with a larger number on the list */
 };
 
 struct sets {

@@ -2,11 +2,13 @@
  *
  * Now and then every engine looks how far its own ranks are with each tensor (look_at_slots). A tensor that
  * waits for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
- * That one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
- * operations on a name, and all count alike, so the question is exact); a host without an engine or link has
- * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
- * case is told, as a warning, or, when it is about giving up, as the end of the job. A told case stays until
- * its operation has gone on, and that is told as well.
+ * That one opens a case and asks every other host which of its ranks have not arrived at the name's current
+ * operation. The question names no number, since each host forgets names alone, and counts operations from
+ * then on. An operation begins when the one before has ended on all hosts, so all mean the same one, but for
+ * a moment (is_behind). A host without an engine or link has no rank that could have arrived, one that does
+ * not answer within STALL_ANSWER_NS is told as such. Then the case is told, as a warning, or, when it is
+ * about giving up, as the end of the job. A told case stays until its operation has gone on, and that is
+ * told as well.
  *
  * Hosts suspect independently: a case that is open already is opened once. At most STALL_CASES are open;
  * what is beyond them is counted. On one host the same without anybody to ask.
@@ -65,8 +67,10 @@ struct stalls {
     uint64_t look_at;
 };
 
-static void close_case(struct stall_case *c)
+static void close_case(struct engine *engine, struct stall_case *c)
 {
+    if (c->used)
+        engine->names.name[c->slot].watched = false;
     free(c->answer);
     free(c->missing);
     *c = (struct stall_case){0};
@@ -83,7 +87,7 @@ static bool make_stalls(struct engine *engine)
 static void free_stalls(struct engine *engine)
 {
     for (int i = 0; engine->stalls && i < STALL_CASES; i++)
-        close_case(&engine->stalls->open[i]);
+        close_case(engine, &engine->stalls->open[i]);
     free(engine->stalls);
     engine->stalls = NULL;
 }
@@ -111,7 +115,7 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
 /* The furthest operation of a tensor. false: nobody waits for anybody there. */
 static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
 {
-    if (team_of(engine, slot)->members == 0)
+    if (!engine->names.name[slot].text || team_of(engine, slot)->members == 0)
         return false; /* other hosts' business, which this one has been asked about */
     if (slot == engine->names.join_slot)
         return false; /* ranks in hvd_join wait for nobody's call, only for all others to come to an end */
@@ -228,7 +232,12 @@ static struct stall_case *place_of_case(struct stalls *s, uint32_t slot, bool gi
 static void ask_hosts(struct engine *engine, struct stall_case *c)
 {
     const struct set *set = engine->names.name[c->slot].set;
-    struct message m = {.what = QUESTION, .kind = c->kind, .operation = c->operation, .set = set->team->id};
+    struct message m = {.what = QUESTION,
+                        .kind = c->kind,
+                        .gives_up = c->gives_up,
+                        .operation = c->operation,
+                        .set = set->team->id};
+
     snprintf(m.name, sizeof m.name, "%s", engine->names.name[c->slot].text);
     for (uint32_t n = 0, i; n < set->hosts; n++) {
         i = set->host[n];
@@ -244,6 +253,22 @@ static void ask_hosts(struct engine *engine, struct stall_case *c)
     }
 }
 
+/* The operation that ranks of this host are in, or will begin next. */
+static uint32_t current_operation(const struct engine *engine, uint32_t slot)
+{
+    return atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
+}
+
+/* Another host has waited for too long. If all hosts were known to have that operation a moment ago, the other
+ * host does not know yet, and waits for no rank. */
+static bool is_behind(const struct engine *engine, uint32_t slot, bool gives_up, uint64_t now)
+{
+    uint64_t limit = gives_up ? engine->stall.give_up_ns : engine->stall.warn_ns;
+    uint64_t due = slot == UINT32_MAX ? 0 : region_slot(&engine->region, slot)->due;
+
+    return due != 0 && now - due < limit / 2;
+}
+
 static void open_case(struct engine *engine, uint32_t slot, const struct message *m, uint64_t now)
 {
     struct stall_case *c = place_of_case(engine->stalls, slot, m->gives_up);
@@ -253,12 +278,13 @@ static void open_case(struct engine *engine, uint32_t slot, const struct message
     }
     if (c->used && c->slot == slot && c->operation == m->operation && (c->gives_up || !m->gives_up))
         return;
-    close_case(c);
+    close_case(engine, c);
     c->answer = calloc(engine->hosts, sizeof *c->answer);
     if (!c->answer)
         return; /* it will not be told */
     c->used = true;
     c->slot = slot;
+    engine->names.name[slot].watched = true;
     c->operation = m->operation;
     c->kind = m->kind;
     c->gives_up = m->gives_up;
@@ -327,7 +353,7 @@ static void conclude_case(struct engine *engine, struct stall_case *c, uint64_t 
         c->missing = strdup(stall_ranks_end(&ranks));
         tell_stall(engine, c, stall_ranks_end(&ranks), now);
     } else
-        close_case(c); /* they have come meanwhile */
+        close_case(engine, c); /* they have come meanwhile */
 }
 
 static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t now)
@@ -340,7 +366,7 @@ static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t n
                  engine->names.name[c->slot].text, op_kind_name(c->kind), seconds_of(now - c->since));
         if (c->told)
             engine_notice(engine, LOG_WARNING, text);
-        close_case(c);
+        close_case(engine, c);
         return;
     }
     for (uint32_t i = 0; c->answer && i < set->hosts; i++)
@@ -437,11 +463,16 @@ static int receive_stall(struct engine *engine, uint32_t from, const void *data,
     if (m.what == QUESTION) {
         m.what = ANSWER;
         m.ranks = engine->workers.members;
-        own_missing(engine, set, slot, m.operation, m.missing);
+        if (!is_behind(engine, slot, m.gives_up, clock_now()))
+            own_missing(engine, set, slot, slot == UINT32_MAX ? 0 : current_operation(engine, slot),
+                        m.missing);
         send_message(engine, from, &m);
     } else if (m.what == SUSPICION) {
-        if (slot != UINT32_MAX || names_slot(engine, set, m.name, &slot, NULL) == HVD_SUCCESS)
+        if (!is_behind(engine, slot, m.gives_up, clock_now()) &&
+            forget_for(engine, set, m.name, &slot, NULL) == HVD_SUCCESS) {
+            m.operation = current_operation(engine, slot);
             open_case(engine, slot, &m, clock_now());
+        }
     } else {
         struct stall_case *c = slot == UINT32_MAX ? NULL : find_case(engine->stalls, slot);
         if (c && c->answer && c->operation == m.operation) {

@@ -18,14 +18,15 @@
 #include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
-#define LANE_FIRST  1u        /* of slot 0 */
+#define LANE_FIRST  1u
 #define PID_FIRST   10000000u /* of host 0: after all ranks */
 
 struct timeline {
     struct trace *trace;
     bool mark_cycles, executed;
+    uint32_t lanes; /* of names so far */
     struct {
-        bool named;
+        uint32_t lane;        /* 0: it has none yet */
         const char *activity; /* that is open */
     } slot[SHM_SLOTS];
 };
@@ -81,7 +82,7 @@ static uint32_t slot_of(const struct engine *engine, const struct tensor_view *v
 static void put_event(struct timeline *t, uint32_t slot, enum trace_phase phase, const char *prefix,
                       const char *name, uint64_t at)
 {
-    trace_put(t->trace, &(struct trace_event){phase, LANE_FIRST + slot, prefix, name, at, 0});
+    trace_put(t->trace, &(struct trace_event){phase, t->slot[slot].lane, prefix, name, at, 0});
 }
 
 void engine_timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
@@ -93,10 +94,12 @@ void engine_timeline_record(struct engine *engine, const struct tensor_view *vie
     uint32_t slot = slot_of(engine, view);
     const char *name = op_event_name(view->op.kind);
     uint64_t now = clock_now();
-    struct trace_event queue = {TRACE_COMPLETE, LANE_FIRST + slot, NULL, "QUEUE", since, now - since};
-    if (!t->slot[slot].named)
-        trace_lane(t->trace, LANE_FIRST + slot, engine->names.name[slot].text);
-    t->slot[slot].named = true;
+
+    if (t->slot[slot].lane == 0) {
+        t->slot[slot].lane = LANE_FIRST + t->lanes++;
+        trace_lane(t->trace, t->slot[slot].lane, engine->names.name[slot].text);
+    }
+    struct trace_event queue = {TRACE_COMPLETE, t->slot[slot].lane, NULL, "QUEUE", since, now - since};
     if (t->slot[slot].activity)
         put_event(t, slot, TRACE_END, NULL, t->slot[slot].activity, now);
     t->slot[slot].activity = NULL;
@@ -113,6 +116,12 @@ void engine_timeline_record(struct engine *engine, const struct tensor_view *vie
         t->slot[slot].activity = activity[point];
         put_event(t, slot, TRACE_BEGIN, NULL, activity[point], now);
     }
+}
+
+void engine_timeline_forget(struct engine *engine, uint32_t slot)
+{
+    if (engine->timeline)
+        engine->timeline->slot[slot].lane = 0;
 }
 
 static void mark_turn(struct engine *engine, struct turn *turn)

@@ -14,6 +14,9 @@
  * entries of all slots lie together: thousands of names then need few pages, and are in the order of their
  * first use.
  *
+ * A slot serves many names, one after the other. Each member gives a slot back when the member's tensor is
+ * idle. When no member holds the slot, the engine zeroes the slot's words: the slot is as new.
+ *
  * Writers: each word has one writer, named below, but for three kinds that anyone adds to (a death
  * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
  * worker can never take a chunk of the next one; `bell`, a counter to sleep on; and `last`, exchanged, with
@@ -75,7 +78,7 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 /* ---- the region ---------------------------------------------------------------------------------------- */
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     17u
+#define SHM_VERSION     18u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -218,6 +221,7 @@ struct shm_header {
     _Atomic uint32_t calm;  /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */
+    _Atomic uint32_t wanting;       /* engine: how often it has asked the members for idle slots; likewise */
     int32_t poison_status;          /* engine: an hvd_status */
     char poison_text[SHM_TEXT_MAX]; /* engine: the sentence */
     SHM_ALIGNED _Atomic uint32_t beat;            /* engine: changes while it lives */

@@ -44,6 +44,19 @@ struct shm_slot *region_slot(const struct region *r, uint32_t slot)
     return (struct shm_slot *)((char *)r->header + slots_at(r->members) + slot * slot_bytes(r->members));
 }
 
+/* Payloads and results stay: a word that is written after them announces each. */
+void region_clear_slot(const struct region *r, uint32_t slot, const uint32_t *member, uint32_t members)
+{
+    struct shm_slot *s = region_slot(r, slot);
+
+    for (uint32_t i = 0; i < members; i++) {
+        memset(region_entry(r, slot, member[i], 0), 0, sizeof(struct shm_entry));
+        memset(region_entry(r, slot, member[i], 1), 0, sizeof(struct shm_entry));
+        memset(&s->member_slot[member[i]], 0, offsetof(struct shm_member_slot, body));
+    }
+    memset(s, 0, offsetof(struct shm_slot, result));
+}
+
 static int map_region(struct region *r, int fd, size_t bytes, struct err *e)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

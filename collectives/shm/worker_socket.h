@@ -8,12 +8,13 @@
  *
  *   question     fields                     fds        answer fields          fds
  *   HELLO        token, rank, epoch         -          -                      region, kick (an eventfd)
- *   NAME         set, text: a tensor's name -          id: its slot           -
+ *   NAME         set, text: a name, epoch   -          id: its slot, epoch    -
  *   ADD_SEGMENT  -                          segment    id                     -
  *   GET_SEGMENT  id                         -          -                      segment
  *   ADD_SET      set                        ranks      -                      -
  *   REMOVE_SET   set                        -          -                      -
  *   SLOT         id: a slot of a name       -          set, text: its name    -
+ *   FORGET       id, epoch, text: slots     -          -                      -
  *   JOIN         id: 1 begins, 0 ends       -          -                      -
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
@@ -32,8 +33,13 @@
  * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
- * is in hvd_join from now on, or is not any more. NOTE: libhvd writes nothing itself; what a user may want to
+ * is in hvd_join from now on, or is not any more. SLOT: an empty name if the rank has no part in it. NOTE: libhvd writes nothing itself; what a user may want to
  * know stands in the engine's log, at the level `id`; a warning or an error names the rank and its host.
+ *
+ * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages says
+ * in `epoch` which `wanting` of the header it answers, the others say 0. NAME: no slot is free when the
+ * answer's id is SHM_SLOTS. Then `epoch` is the `wanting` that all ranks of the host have to answer. The rank
+ * asks again with that number when its bell was rung.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY:
  * the rank's becomes the engine's too, by its IPC handle or as a descriptor. SPAN: several that came as
@@ -77,6 +83,7 @@ enum worker_message_type {
     WORKER_DEVICE_CLOSE,
     WORKER_NOTE,
     WORKER_ABORT,
+    WORKER_FORGET,
     WORKER_TYPE_END
 };
 
@@ -90,6 +97,8 @@ struct worker_message {
     uint8_t token[WORKER_TOKEN_SIZE];
     char text[SHM_TEXT_MAX]; /* ended by a NUL */
 };
+
+#define WORKER_SLOTS_MAX (SHM_TEXT_MAX / sizeof(uint32_t) - 1) /* of one FORGET; the last byte is a NUL */
 
 /* Sends all of it. -1 with *e (ERR_CLOSED when the other end has gone). */
 int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned number_of_fds,

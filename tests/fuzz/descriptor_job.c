@@ -204,7 +204,7 @@ static void name_tensors(struct place *p)
         struct set *set = sets_find(p->engine, id);
         p->slot[i] = UINT32_MAX;
         if (set && set->team->members > 0 &&
-            names_slot(p->engine, set, tensors[i].text, &p->slot[i], NULL) != HVD_SUCCESS)
+            names_make(p->engine, set, tensors[i].text, &p->slot[i], NULL) != HVD_SUCCESS)
             abort();
     }
 }

@@ -234,8 +234,11 @@ static void begin(uint32_t round, uint32_t t, struct call *c)
     size_t out = (plan_rows_out(member_plan, &op, rank) + 1) * op.row;
     char name[40];
 
-    /* In half of the plans a name is used again by each round, for another kind perhaps. */
-    snprintf(name, sizeof name, "tensor.%u.%d", t, member_plan->op[0][0].seed & 1 ? (int)op.kind : 0);
+    /* In half of the plans a name is used again by each round, for another kind perhaps. In half of the plans
+     * each round has names of its own, but for shared results, which keep their names. */
+    uint64_t seed = member_plan->op[0][0].seed;
+    snprintf(name, sizeof name, "tensor.%u.%d.%u", t, seed & 1 ? (int)op.kind : 0,
+             seed & 2 && op.kind != PLAN_SHARED ? round : 0);
     *c = (struct call){0};
     c->in = memory((in + 1) * element, &c->in_arena);
     c->rows_of = calloc(member_plan->size, sizeof *c->rows_of);

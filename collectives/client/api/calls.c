@@ -91,8 +91,7 @@ int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
         return status;
     struct tensor *t = tensor_barrier(r.team);
     if (!t)
-        return HVD_ERR_MEMORY;
-    pthread_mutex_lock(&t->lock);
+        return last_failure();
     status = operation_submit(t, &r, false);
     if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);

@@ -197,6 +197,7 @@ static int remove_set(hvd_set set)
     atomic_store(&client.removed[set], true);
     if (client.gpu->look())
         client.gpu->remove_set(team);
+    forget_idle(team);
     return tell_engine_removed(set);
 }
 

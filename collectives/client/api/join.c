@@ -111,6 +111,16 @@ static bool is_of_gpus(const struct tensor *t)
     return strncmp(t->name, SHM_DEVICE_NAME, sizeof SHM_DEVICE_NAME - 1) == 0;
 }
 
+/* The last operation that this rank has arrived at. */
+static uint32_t latest_of(uint32_t slot)
+{
+    uint32_t me = (uint32_t)client.local_rank;
+    uint32_t a = atomic_load(&region_entry(&client.region, slot, me, 0)->sequence);
+    uint32_t b = atomic_load(&region_entry(&client.region, slot, me, 1)->sequence);
+
+    return (int32_t)(a - b) > 0 ? a : b;
+}
+
 /* Takes part in an operation that the engine has named. The operation is pending, or another rank has left
  * the join already, which shows here. 1: done; 0: not yet, because this rank's own operation of the name has
  * not ended. */
@@ -120,16 +130,22 @@ static int take_wanted(struct join *j, uint32_t slot)
     uint32_t operation = atomic_load(&s->wanted);
     struct tensor_op op = s->wanted_op;
     struct tensor *t;
-    int status = tensor_of_slot(slot, &t);
+    int status;
+
+    if ((int32_t)(operation - latest_of(slot)) <= 0)
+        return 1; /* this rank had begun it itself, or took part already; the slot may be another name's now */
+    status = tensor_of_slot(slot, &t);
     if (status != HVD_SUCCESS)
         return status;
-    if (!t || is_over(j) || is_of_gpus(t))
+    if (!t || is_over(j))
         return 1;
-    if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
-        return 1; /* this rank had begun it itself, or took part already */
     if (!part_lock(t))
         return 0;
-    if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
+    if (!tensor_has_slot(t, slot))
+        status = 0; /* another thread has forgotten it just now */
+    else if (is_of_gpus(t))
+        status = 1;
+    else if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
         status = 0;
     else
         status = t->sequence + 1 == operation && (status = take_part(j, t, &op)) != HVD_SUCCESS ? status : 1;
@@ -206,6 +222,9 @@ static int do_turn(struct join *j)
 {
     bool ended = parts_progress(&j->parts), enters = !j->entered && j->parts.own == 0;
     int status = collect_wanted(j);
+
+    if (forget_is_wanted())
+        forget_idle(NULL);
     if (status >= 0 && enters)
         status = enter_end(j) == HVD_SUCCESS ? 1 : last_failure();
     return status < 0 ? status : status > 0 || ended;

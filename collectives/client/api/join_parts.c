@@ -11,7 +11,8 @@
 /* One of this rank's operations that has not ended. */
 struct part {
     struct tensor *tensor;
-    bool own; /* begun before the join; else what follows was put aside: */
+    bool own;       /* begun before the join; else what follows was put aside: */
+    uint32_t stamp; /* of the tensor: its name may be forgotten once its own operation was waited for */
     bool persistent;
     bool on_path; /* the operation's path has its result */
     uint32_t generation;
@@ -34,6 +35,7 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
         return NULL;
     }
     p->tensor = t;
+    p->stamp = atomic_load(&t->stamp);
     p->own = own;
     all->part[all->number++] = p;
     all->own += own;
@@ -135,7 +137,8 @@ bool parts_progress(struct parts *all)
         struct tensor *t = p->tensor;
         if (!part_lock(t))
             continue;
-        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);
+        bool ended = atomic_load(&t->stamp) != p->stamp || t->phase == PHASE_IDLE ||
+                     t->phase == PHASE_ENDED || operation_progress(t);
         if (ended && !p->own)
             part_restore(p);
         part_unlock(t);

@@ -301,7 +301,7 @@ static bool make_slot(struct gpu_staging_slot *slot, struct gpu_team *team, uint
         return true;
     char name[sizeof SHM_DEVICE_NAME + 12];
     snprintf(name, sizeof name, SHM_DEVICE_NAME ".%u", number);
-    if (tensor_find(team->team, name, &slot->host) != HVD_SUCCESS) {
+    if (tensor_keep(team->team, name, &slot->host) != HVD_SUCCESS) {
         slot->host = NULL;
         gpu_fail_job("rank %d: %s", client.rank, hvd_last_error());
         return false;

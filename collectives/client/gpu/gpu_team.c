@@ -288,7 +288,7 @@ struct gpu_team *gpu_team_find(const struct team *team, struct gpu_context *cont
     if (t)
         return t;
     struct tensor *head;
-    if (tensor_find(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
+    if (tensor_keep(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
         return NULL;
     t = make_team(team, context, &e);
     if (!t) {

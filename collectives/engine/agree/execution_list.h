@@ -76,6 +76,10 @@ int execution_list_direct(struct execution_list *list, const struct tensor_desc 
 void execution_list_tell(struct execution_list *list, void (*came)(void *ctx, const struct tensor_desc *desc),
                          void *ctx);
 bool execution_list_has_next(const struct execution_list *list);
+/* An entry of that name is here and was not taken. */
+bool execution_list_names(const struct execution_list *list, const char *name);
+/* The number of the last entry that is here; 0: none ever was. */
+uint64_t execution_list_end(const struct execution_list *list);
 /* The next entry to execute; false when there is none yet. */
 bool execution_list_next(struct execution_list *list, struct list_entry *entry);
 

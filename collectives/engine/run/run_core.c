@@ -90,6 +90,8 @@ bool run_find(struct run *run)
     }
     engine->names.name[slot].announced = false;
     engine->names.name[slot].running = true;
+    if (run->entry.number != 0)
+        engine->names.name[slot].listed = run->entry.number;
     run->name = &engine->names.name[slot];
     run->view = &run->name->view;
     op_goes_along(&run->view->op, &run->entry.desc.what);
