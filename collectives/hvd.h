@@ -219,8 +219,8 @@ void *hvd_alloc(size_t bytes);
  * the job and in a later job. Every job's operations work in it as in memory of hvd_alloc. hvd_shutdown of a
  * job that has failed moves the contents to new pages: no other thread may write there meanwhile.
  *
- * After fork() the child has copies. What the child writes is seen by no other process; what the parent writes
- * later may be seen by the child or not. NULL: there is no memory, and hvd_last_error says why. */
+ * After fork() the child has copies. No other process sees what the child writes. The child may see what the
+ * parent writes later, or may not. NULL: there is no memory, and hvd_last_error says why. */
 void *hvd_alloc_lasting(size_t bytes);
 /* Returns `bytes` of zeroed memory of a GPU, aligned to 256. The GPU is that of the calling thread's
  * current CUDA context; without a context, that of this rank's local rank (counted round). The memory
@@ -310,16 +310,17 @@ int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t 
                  hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options);
 
 /* hvd_allgather and hvd_alltoall for a caller that learns the size of the result first, in the same exchange.
- * When the numbers of rows of all ranks are known, and before any row is copied, `allocate` is called once with
- * `context` and the number of rows of this rank's result. It returns the memory for them. The thread that
- * waits calls it: in the blocking call, or in hvd_wait. The memory is the caller's in every case, also when
- * the operation fails afterwards. With 0 rows allocate may return NULL. NULL for more: this rank gets
+ * When the numbers of rows of all ranks are known, and before any row is copied, `allocate` is called once
+ * with `context` and the number of rows of this rank's result. It returns the memory for them. The thread
+ * that waits calls it: in the blocking call, or in hvd_wait. The memory is the caller's in every case, also
+ * when the operation fails afterwards. With 0 rows allocate may return NULL. NULL for more: this rank gets
  * HVD_ERR_MEMORY, and the other ranks get their results.
  *
- * allocate may call hvd_alloc, hvd_alloc_lasting and hvd_free, and no other function of this header. hvd_poll
- * returns 1 when hvd_wait will not block for other ranks. rows_of and received are set when allocate is called
- * or later, and until the end of the operation. All ranks call the same function: another rank's hvd_allgather
- * of that name is HVD_ERR_MISMATCH. `in` lies in memory of the host; a device is HVD_ERR_INVALID. */
+ * allocate may call hvd_alloc, hvd_alloc_lasting and hvd_free, and no other function of this header.
+ * hvd_poll returns 1 when hvd_wait will not block for other ranks. rows_of and received are set between the
+ * call of allocate and the end of the operation. All ranks call the same function: another rank's
+ * hvd_allgather of that name is HVD_ERR_MISMATCH. `in` lies in memory of the host; a device is
+ * HVD_ERR_INVALID. */
 int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count,
                               hvd_dtype dtype, void *(*allocate)(void *context, size_t rows), void *context,
                               size_t *rows_of, const hvd_options *options, hvd_handle *handle);

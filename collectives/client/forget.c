@@ -16,7 +16,8 @@ struct given {
     uint32_t slot[WORKER_SLOTS_MAX];
 };
 
-/* The memory of a shared allreduce's result may still be read. What was on a GPU is in orders of GPUs. */
+/* The memory of a shared allreduce's result may still be read. A tensor that was on a
+ * GPU stays in the orders of GPUs. */
 static bool is_idle(const struct tensor *t, const struct team *removed)
 {
     if ((atomic_load(&t->stamp) & 1) != 0 || t->slot < SHM_SLOT_FIRST || (t->kept && t->view.team != removed))

@@ -89,7 +89,7 @@ static void give_memory(struct tensor *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Everything of an earlier name has gone. Where this rank has had the slot before, its operations still
+/* Everything of an earlier name has gone. If this rank has had the slot before, its operations still
  * count. */
 static void begin_tensor(struct tensor *t, const struct team *team, const char *name, uint32_t hash,
                          uint32_t slot)

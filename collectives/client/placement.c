@@ -28,8 +28,8 @@ static size_t table_bytes(const struct tensor *t)
     return (size_t)t->view.team->size * sizeof(uint64_t);
 }
 
-/* What a rank gives to a sized operation of one host lies in the library's memory, and its call may end
- * before others have read. */
+/* The elements of a sized operation on one host lie in the library's memory. The call of their rank may end
+ * before others have read them. */
 static bool gives_a_copy(const struct tensor *t)
 {
     return op_is_sized(&t->op.what) && team_is_here(t->view.team);

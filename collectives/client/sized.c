@@ -135,7 +135,7 @@ int sized_take(struct tensor *t)
     return status;
 }
 
-/* Where the engine says that the result is. */
+/* The result, in the place that the engine has written down. */
 static const void *find_settled(const struct tensor *t, uint64_t bytes)
 {
     if (bytes <= SHM_INLINE_MAX)

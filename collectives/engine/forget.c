@@ -170,7 +170,7 @@ static void give_back(struct engine *engine, uint32_t slot, uint32_t member)
     uint64_t *word = slot < SHM_SLOTS ? word_of(engine, slot, member) : NULL;
 
     if (!word || (*word & bit_of(member)) == 0)
-        return; /* what a member says wrongly is its own loss */
+        return; /* the member holds no such slot: only the member loses by that */
     *word &= ~bit_of(member);
     engine->names.name[slot].held--;
     forget_name(engine, slot);

@@ -38,8 +38,8 @@ void forget_end(struct engine *engine);
 void forget_hold(struct engine *engine, uint32_t slot, uint32_t member);
 /* A member gives slots back: WORKER_FORGET. */
 void forget_given(struct engine *engine, uint32_t member, const struct worker_message *m);
-/* As names_make. Where no slot is free, names that nobody holds are forgotten. Where few are, the members
- * are asked. */
+/* As names_make. If no slot is free, names without a holder are forgotten. If few are free, the members are
+ * asked. */
 int forget_for(struct engine *engine, struct set *set, const char *text, uint32_t *slot, struct err *e);
 #define FORGET_FOR_ALL UINT32_MAX
 /* No slot is free for the member (FORGET_FOR_ALL: for ranks in hvd_join). `asked`: the `wanting` that it was

@@ -13,7 +13,7 @@
  * operation itself.
  *
  * Each host forgets names alone, so the hosts' numbers of operations differ. But they share the execution
- * list. Who tells of an operation says how far the list had come there without it (`position`). So an entry
+ * list. A host that tells of an operation says how far its list had come without it (`position`). So an entry
  * of the name behind that position is the operation itself, and the word is late. A host that cannot know
  * (it has forgotten such entries, or its list is behind) asks to be told again; the teller does so while the
  * operation waits.

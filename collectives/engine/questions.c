@@ -287,17 +287,6 @@ static int answer_question(struct engine *engine, struct worker *w)
         engine->started = true;
         tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
         break;
-    case WORKER_DEVICE_OPEN:
-    case WORKER_DEVICE_MEMORY:
-    case WORKER_DEVICE_SPAN:
-    case WORKER_DEVICE_FORGET:
-    case WORKER_DEVICE_JOIN:
-    case WORKER_DEVICE_LEAVE:
-    case WORKER_DEVICE_KNOW:
-    case WORKER_DEVICE_CLOSE:
-        if (!engine_gpus_answer(engine, w->member, &w->reader, &a))
-            return 0;
-        break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
         break;
@@ -310,6 +299,9 @@ static int answer_question(struct engine *engine, struct worker *w)
     case WORKER_SHUT_DOWN:
         member_leaves(engine, w->member);
         break;
+    default: /* WORKER_DEVICE_...: worker_receive lets no other type through */
+        if (!engine_gpus_answer(engine, w->member, &w->reader, &a))
+            return 0;
     }
     if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)
         return -1;

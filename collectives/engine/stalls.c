@@ -259,8 +259,8 @@ static uint32_t current_operation(const struct engine *engine, uint32_t slot)
     return atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
 }
 
-/* Another host has waited for too long. If all hosts were known to have that operation a moment ago, the other
- * host does not know yet, and waits for no rank. */
+/* Another host has waited for too long. If all hosts were known to have that operation a moment ago, the
+ * other host does not know yet, and waits for no rank. */
 static bool is_behind(const struct engine *engine, uint32_t slot, bool gives_up, uint64_t now)
 {
     uint64_t limit = gives_up ? engine->stall.give_up_ns : engine->stall.warn_ns;

@@ -249,8 +249,8 @@ void tensor_has_read(struct tensor_view *v)
     atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, 1));
 }
 
-/* Who has arrived at a later operation has ended this one. All had arrived at this one, so an earlier one is of
- * another name that has the slot now. */
+/* A member that has arrived at a later operation has ended this one. All had arrived at this one. So an
+ * earlier number belongs to another name, which has the slot now. */
 bool tensor_is_read(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence)
 {
     uint64_t done = atomic_load(&region_slot(region, slot)->member_slot[local].done);

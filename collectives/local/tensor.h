@@ -100,7 +100,8 @@ void tensor_offer(struct tensor_view *v);
 bool tensor_done(const struct tensor_view *v);
 /* Member, of a sized operation: I need nobody's elements any more. */
 void tensor_has_read(struct tensor_view *v);
-/* The member has read all elements of that operation on the slot. All members had arrived at the operation. */
+/* The member has read all elements of that operation on the slot. All members had arrived at the
+ * operation. */
 bool tensor_is_read(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence);
 /* A member has gone on without the end of what it was in: it has no engine. */
 bool tensor_was_left(const struct tensor_view *v);

@@ -35,8 +35,8 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size)
         snprintf(out, size, "%s", how);
 }
 
-/* 128 + signal, the status, or 1. 0 for an end that is no fault. 1 for a rank that gave up and that hvdrun had
- * to end. A host may say anything: what does not fit into an exit status must not become 0 there. */
+/* 128 + signal, the status, or 1. 0 for an end that is no fault. 1 for a rank that gave up and that hvdrun
+ * had to end. A host may say anything: a number that does not fit into an exit status must not become 0. */
 static int rank_end_exit_status(const struct rank_end *end)
 {
     if (end->gave_up && end->by_us)

@@ -1,6 +1,7 @@
-/* A rank that gives up and says why. quitter STATUS [PAUSE]: all ranks call collectives again and again; after
- * a while rank 1 calls hvd_abort, waits PAUSE milliseconds, prints "cleaned up" and ends with STATUS (0: after
- * hvd_shutdown). Each other rank prints "heard NS", the time from the abort, and ends with status 9. */
+/* A rank that gives up and says why. quitter STATUS [PAUSE]: all ranks call collectives again and again.
+ * After a while rank 1 calls hvd_abort, waits PAUSE milliseconds, prints "cleaned up" and ends with STATUS
+ * (0: after hvd_shutdown). Each other rank prints "heard NS", the time from the abort, and ends with
+ * status 9. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -38,7 +39,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; status == HVD_SUCCESS; i++) {
         if (hvd_rank() == 1 && i == 100)
-            return give_up(atoi(argv[1]), argc > 2 ? (unsigned)atoi(argv[2]) : 0);
+            return give_up((int)strtol(argv[1], NULL, 10), argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0);
         status = hvd_allreduce("x", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL);
     }
     printf("heard %lld: %s\n", now(), hvd_last_error());

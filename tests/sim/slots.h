@@ -1,4 +1,5 @@
-/* The simulated job has so few slots that its names are forgotten while it runs. The region keeps its size. */
+/* The simulated job has so few slots that its names are forgotten while it runs. The region keeps its
+ * size. */
 #ifndef HVD_TESTS_SIM_SLOTS_H
 #define HVD_TESTS_SIM_SLOTS_H
 

@@ -19,7 +19,7 @@ static const struct measure {
     bool per_mille; /* shown as percent */
 } measure[] = {
     {"folder", "largest folder, .c files", count_largest_folder, 25, 25, true, false},
-    {"knot", "largest knot of calls, files", count_largest_knot, 2, 8, true, false},
+    {"knot", "largest knot of calls, files", count_largest_knot, 4, 8, true, false},
     {"crossing", "largest knot across folders, files", count_crossing_knot, 0, 0, true, false},
     {"struct", "widest struct, fields", count_widest_struct, 30, 30, true, false},
     {"one-word", "one-word static functions, %", count_one_word, 10, 30, false, true},
@@ -35,7 +35,7 @@ static const struct measure {
     {"wide-comment", "comment lines over 110 columns", count_wide_comments, 0, 0, false, false},
     {"readme-lines", "README, lines", count_readme_lines, 150, 150, true, false},
     {"readme-columns", "README, longest line", count_readme_columns, 110, 110, true, false},
-    {"lines", "product lines", count_product_lines, 87260, 79000, false, false},
+    {"lines", "product lines", count_product_lines, 89300, 79000, false, false},
 };
 
 #define MEASURES (sizeof measure / sizeof *measure)

@@ -133,7 +133,7 @@ static int take_wanted(struct join *j, uint32_t slot)
     int status;
 
     if ((int32_t)(operation - latest_of(slot)) <= 0)
-        return 1; /* this rank had begun it itself, or took part already; the slot may be another name's now */
+        return 1; /* this rank had begun it itself or took part; the slot may be another name's now */
     status = tensor_of_slot(slot, &t);
     if (status != HVD_SUCCESS)
         return status;

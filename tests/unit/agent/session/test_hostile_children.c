@@ -253,7 +253,7 @@ END_TEST
 
 static void check_engine(size_t which)
 {
-    static const struct engine_host_events events = {take_link,   take_number, take_number, take_number,
+    static const struct engine_host_events events = {take_link,   take_number, take_number, take_notice,
                                                      take_notice, take_text,   take_text,   take_counters};
     char place_of_socket[SCRATCH_MAX]; /* short, for its name */
     struct engine_place place = {place_of_socket, environ, -1, TIME_MS};

@@ -194,7 +194,7 @@ START_TEST(what_is_freed_is_given_back)
         }
         ck_assert(!in_job || hvd_shutdown() == HVD_SUCCESS);
     }
-    strcpy(one, "still here");
+    memcpy(one, "still here", sizeof "still here");
     hvd_free(one);
     hvd_free(NULL);
 }

@@ -117,7 +117,7 @@ START_TEST(an_abort_is_named)
 }
 END_TEST
 
-/* Whatever becomes of it, the rank and its sentence are the cause. */
+/* The rank and its sentence are the cause, however the rank ends. */
 START_TEST(a_rank_that_gave_up_is_the_cause)
 {
     static const struct {
