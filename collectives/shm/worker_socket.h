@@ -31,9 +31,10 @@
  *
  * FAILED: this rank cannot do its part of what others have begun with it; the job ends. ABORT: this rank has
  * failed and says why; the job ends. INITIALIZED: hvd_init is about to return. SHUT_DOWN: hvd_shutdown was
- * called. ADD_SET: the first member that asks makes the set, the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
- * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
- * is in hvd_join from now on, or is not any more. SLOT: an empty name if the rank has no part in it.
+ * called. ADD_SET: the first member that asks makes the set, the others find the same ranks, or are refused;
+ * `ranks` is a sealed file with them, in ascending order, as uint32_t. REMOVE_SET: of a set that may have
+ * gone. A set's id is the ranks' to agree about. JOIN: this rank is in hvd_join from now on, or is not any
+ * more. SLOT: an empty name if the rank has no part in it.
  * NOTE: libhvd writes nothing itself. A sentence for the user goes to the engine's log, at the level `id`; a
  * warning or an error names the rank and its host.
  *
