@@ -36,6 +36,8 @@ note  = $(if $(V),,@echo '  $(1) $(patsubst $(BUILD)/%,%,$@)')
 comma := ,
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs   = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
+# What a module links to: the libraries (1), or in a wheel the archives (2) and then libraries that lie beside the module (3).
+module_libs = $(if $(filter $(WHEEL)/%,$@),$(patsubst %,-l:lib%.a,$(2)) $(addprefix -l,$(3)) $(WHEEL_LDFLAGS),$(call pkg_libs,$(1)))
 
 WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wformat=2 \
           -Wno-format-nonliteral -Wno-unused-parameter
@@ -96,6 +98,7 @@ HVD_BENCH  := $(BUILD)/bench/hvd_bench
 HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_call.c bench_run.c bench_data.c bench_ops.c bench_model.c)
 
 CONTAIN    := $(BUILD)/tests/contain
+WHEEL      := $(BUILD)/wheel
 
 include python/python.mk
 
@@ -150,23 +153,23 @@ $(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
-$(BUILD)/modules/ssh.so: $(call obj,$(SSH_SRC))
+$(BUILD)/modules/ssh.so $(WHEEL)/modules/ssh.so: $(call obj,$(SSH_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
-$(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libssh2 libcrypto,ssh2 ssl crypto z)
+$(BUILD)/modules/auth.so $(WHEEL)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
-$(BUILD)/modules/tls.so: $(call obj,$(TLS_SRC))
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libcrypto,crypto)
+$(BUILD)/modules/tls.so $(WHEEL)/modules/tls.so: $(call obj,$(TLS_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libssl) $(call pkg_libs,libcrypto)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libssl libcrypto,ssl crypto)
 # Left out where libyaml is not installed: there is no --config-file then.
-$(BUILD)/modules/yaml.so: $(call obj,$(YAML_SRC))
+$(BUILD)/modules/yaml.so $(WHEEL)/modules/yaml.so: $(call obj,$(YAML_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,yaml-0.1)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,yaml-0.1,yaml)
 # Left out where libsystemd is not installed: there is no managed agent then.
 $(BUILD)/modules/systemd.so: $(call obj,$(SYSTEMD_SRC))
 	@mkdir -p $(@D)
@@ -179,22 +182,22 @@ $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/lib
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 # Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
-$(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c)
+$(BUILD)/modules/gloo.so $(WHEEL)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libmicrohttpd,,microhttpd)
 # Likewise: the managed agent then has no metrics.
-$(BUILD)/modules/metrics.so: $(call obj,$(METRICS_SRC))
+$(BUILD)/modules/metrics.so $(WHEEL)/modules/metrics.so: $(call obj,$(METRICS_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libmicrohttpd,,microhttpd)
 
 # Left out where hwloc is not installed: then nothing can be bound.
 $(call obj,$(TOPOLOGY_SRC)): CFLAGS_ALL += $(call pkg_cflags,hwloc)
-$(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/worker/cpus.c)
+$(BUILD)/modules/topology.so $(WHEEL)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/worker/cpus.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,hwloc)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,hwloc,,hwloc)
 
 # What nvcc is to make code for: machine code for those generations that it knows, and PTX of the oldest of them, which the driver
 # makes code of for all others. Sets $code.
@@ -272,6 +275,7 @@ $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
 include contrib/install.mk
+include contrib/wheel/wheel.mk
 include tests/tests.mk
 include tests/bench/bench.mk
 
