@@ -2,7 +2,7 @@
 #
 # The extension is in CPython's stable ABI of 3.11, so one file serves every newer CPython with a GIL, whichever Python.h it was compiled
 # with. It finds libhvd in $(BUILD), or where PREFIX/lib is from a folder of packages: PREFIX/lib/python3.11/site-packages (a venv, --user),
-# PREFIX/lib64/python3.11/site-packages (Red Hat), PREFIX itself (pip --target).
+# PREFIX/lib64/python3.11/site-packages (Red Hat).
 
 PYTHON         ?= $(firstword $(wildcard /usr/bin/python3) python3)
 # The folder of Python.h, empty where there is none that will do.
@@ -18,7 +18,7 @@ $(call obj,$(PYTHON_EXT_SRC)): CFLAGS_ALL += -DPy_LIMITED_API=0x030B0000 -isyste
 $(PYTHON_EXT): $(call obj,$(PYTHON_EXT_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd $(foreach d,../.. ../../.. ../../../../lib ../lib,-Wl$(comma)-rpath$(comma)'$$ORIGIN/$(d)') -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd $(foreach d,../.. ../../.. ../../../../lib,-Wl$(comma)-rpath$(comma)'$$ORIGIN/$(d)') -lm
 $(PYTHON_TO)/%: python/%
 	@mkdir -p $(@D)
 	$(Q)cp -f $< $@

@@ -15,7 +15,6 @@ def _candidates() -> List[str]:
     return [
         os.path.join(here, "..", "..", "hvdrun"),  # the build folder
         os.path.join(here, "..", "..", "..", "..", "bin", "hvdrun"),  # PREFIX/lib/python3.11/site-packages/hvdrun
-        os.path.join(here, "..", "bin", "hvdrun"),  # pip --target
         os.path.join(os.path.dirname(sys.executable), "hvdrun"),
     ]
 
