@@ -1,8 +1,8 @@
-/* The end of the program. A rank that ends with status 0 leaves the job, and waits for the others there. A rank
- * that ends with another status leaves nothing to wait for: the others hear of its death.
+/* The end of the program. A rank that ends with status 0 leaves the job, and waits for the others there. A
+ * rank that ends with another status leaves nothing to wait for: the others hear of its death.
  *
- * Python does not tell its own exit handlers the status; the C library does. When its handlers run, Python has
- * ended: leave_job uses nothing of Python. */
+ * Python does not tell its own exit handlers the status; the C library does. When its handlers run, Python
+ * has ended: leave_job uses nothing of Python. */
 #include "python/src/binding.h"
 
 #include <stdio.h>

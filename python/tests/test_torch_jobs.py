@@ -292,11 +292,14 @@ class Run(unittest.TestCase):
                 assert "status 1" in str(error) and "the cause" in str(error), error
             else:
                 raise AssertionError
+            sys.modules["cloudpickle"] = None  # as if it were not installed
             for wrong in (dict(func=lambda: 1), dict(func=functions.fails, args=(lambda: 1,))):
                 try:
                     hvdrun.run(**wrong)
                 except ValueError as error:
                     assert "cloudpickle" in str(error)
+                else:
+                    raise AssertionError
             try:
                 hvdrun.run(functions.fails, min_np=1)
             except NotImplementedError:
