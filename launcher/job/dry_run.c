@@ -7,18 +7,15 @@
  * is what people call it for. */
 #include "launcher/job/dry_run.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/json.h"
 #include "common/base/ranks.h"
 #include "common/modules/yaml.h"
 #include "common/process/module.h"
-#include "common/process/spawn.h"
 #include "launcher/plan/local_gpus.h"
 #include "launcher/plan/plan.h"
 #include "launcher/transport/transport.h"
@@ -298,56 +295,18 @@ static void print_agent(FILE *out)
     print_part(out, "hvdagent", present, present ? path : "not beside hvdrun; PATH is searched");
 }
 
-static void print_program(FILE *out, const char *name)
+/* A wheel for pip has hvd-pmix, but not its library. */
+static void print_program(FILE *out, const char *name, const char *library)
 {
     struct err e = ERR_INIT;
     char path[PATH_MAX];
-    bool there = module_path(name, path, sizeof path, &e) == 0;
-    print_path(out, name, there ? path : NULL, &e);
-}
-
-/* Runs a program with --version; `said` gets what the program wrote to stderr. Returns its status, or -1 with
- * *e. */
-static int try_program(const char *path, char *said, size_t size, struct err *e)
-{
-    int ends[2], status = -1;
-    char *argv[] = {(char *)(uintptr_t)path, "--version", NULL};
-    struct spawn s = SPAWN_INIT;
-    struct spawned child;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_sys(e, errno, "cannot make a pipe");
-    s.path = path;
-    s.argv = argv;
-    s.fds[2] = ends[1];
-    int started = spawn_start(&s, &child, e);
-    close(ends[1]);
-    size_t used = 0;
-    for (ssize_t n = 1; started == 0 && n > 0 && used<size - 1; used += n> 0 ? (size_t)n : 0)
-        n = read(ends[0], said + used, size - 1 - used);
-    said[used] = '\0';
-    close(ends[0]);
-    if (started < 0)
-        return -1;
-    waitpid(child.pid, &status, 0);
-    close(child.pidfd);
-    return status;
-}
-
-/* A wheel for pip has hvd-pmix, but not libpmix: the loader says what is missing. */
-static void print_pmix(FILE *out)
-{
-    static const char loader[] = "error while loading shared libraries: ";
-    struct err e = ERR_INIT;
-    char path[PATH_MAX], said[512];
-    int status =
-        module_path("hvd-pmix", path, sizeof path, &e) < 0 ? -1 : try_program(path, said, sizeof said, &e);
-    if (status > 0) {
-        const char *why = strstr(said, loader);
-        said[strcspn(said, "\n")] = '\0';
-        err_set(&e, ERR_SYSTEM, "cannot run: %s", why ? why + strlen(loader) : said);
+    bool runs = module_path(name, path, sizeof path, &e) == 0;
+    if (runs && library && !dlopen(library, RTLD_LAZY)) {
+        runs = false;
+        err_set(&e, ERR_SYSTEM, "%s", dlerror());
         err_hint(&e, "install libpmix2 (Debian's name) for MPI programs that need PMIx");
     }
-    print_path(out, "hvd-pmix", status == 0 ? path : NULL, &e);
+    print_path(out, name, runs ? path : NULL, &e);
 }
 
 void check_build_print(FILE *out)
@@ -358,8 +317,8 @@ void check_build_print(FILE *out)
     print_module(out, TRANSPORT_SSH_MODULE, TRANSPORT_SSH_MODULE ".so", TRANSPORT_SSH_SYMBOL);
     fprintf(out, "\nPrograms and modules:\n");
     print_agent(out);
-    print_program(out, "hvd-engine");
-    print_pmix(out);
+    print_program(out, "hvd-engine", NULL);
+    print_program(out, "hvd-pmix", "libpmix.so.2");
     print_module(out, "auth", "auth.so", "hvd_module_version");
     print_module(out, "tls", "tls.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
