@@ -89,7 +89,7 @@ case_in_a_prefix_of_its_own_it_needs_no_variable_and_leaves_nothing() {
     expect_out 'the sum of the ranks is 1'
     if [ -e "$BUILD/python/hvdrun/_hvd.abi3.so" ] && [ -z "${sanitize:-}" ]; then
         # It leaves compiled files beside the package, as the system's Python does for root.
-        run env -u LD_LIBRARY_PATH "PYTHONPATH=$(dirname "$T"/elsewhere/lib/python3*/*/hvdrun)" "$T/elsewhere/bin/horovodrun" -np 2 /usr/bin/python3 "$top/tests/wheel/sum.py"
+        run env -u LD_LIBRARY_PATH -u PYTHONDONTWRITEBYTECODE "PYTHONPATH=$(dirname "$T"/elsewhere/lib/python3*/*/hvdrun)" "$T/elsewhere/bin/horovodrun" -np 2 /usr/bin/python3 "$top/tests/wheel/sum.py"
         expect_status 0
         expect_out '^rank 1 of 2: 3.0$'
     fi
