@@ -10,11 +10,10 @@ prints. The comments say which lines make a script for one process one for many.
 import argparse
 import sys
 
+import horovod.torch as hvd
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-
-import horovod.torch as hvd
 
 
 def read_digits():

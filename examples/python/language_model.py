@@ -7,9 +7,8 @@
 import argparse
 import os
 
-import torch
-
 import horovod.torch as hvd
+import torch
 
 README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "README.md")
 

@@ -9,9 +9,8 @@ the equations.
 
 import argparse
 
-import numpy as np
-
 import hvdrun as hvd
+import numpy as np
 
 SLOPE, HEIGHT = 2.0, -1.0
 

@@ -9,10 +9,9 @@ summed. So the losses are the same for any number of ranks, and those of the tra
 
 import argparse
 
+import horovod.torch as hvd
 import numpy as np
 import torch
-
-import horovod.torch as hvd
 
 EMBEDDING_WIDTH = 16
 MASK = (1 << 64) - 1
