@@ -62,7 +62,7 @@ check_glibc() {
             match($0, /GLIBC_[0-9.]+/) {
                 split(substr($0, RSTART + 6, RLENGTH - 6), v, "."); split(most, m, ".")
                 if (v[1] > m[1] || v[2] + 0 > m[2] + 0) print $NF " of glibc " v[1] "." v[2]
-            }')
+            }' | paste -sd, | sed 's/,/, /g')
         [ -z "$newer" ] || { echo "make wheel: ${file#"$main"/} needs $newer; the wheel promises $glibc" >&2; bad=1; }
     done < <(find "$main" -type f \( -name '*.so*' -o -perm /111 \))
     return $bad
