@@ -72,7 +72,7 @@ TOPOLOGY_SRC := agent/worker/topology_hwloc.c
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix_server/*.c)
 PMIX_BOTH_SRC := agent/rendezvous/plan.c $(addprefix agent/rendezvous/pmix_client/,pmix_names.c pmix_relay.c pmix_help.c)
 AGENT_SRC    := $(filter-out agent/ctl/% $(METRICS_SRC) $(GLOO_SRC) $(TOPOLOGY_SRC) $(PMIX_SRC),$(call in_folders,agent))
-CTL_SRC      := $(wildcard agent/ctl/*.c) $(addprefix agent/daemon/,protocol/query.c protocol/wire.c metrics/render.c metrics/metric_table.c)
+CTL_SRC      := $(wildcard agent/ctl/*.c) $(addprefix agent/daemon/,protocol/wire.c metrics/metric_table.c)
 SHM_SRC      := $(call in_folders,collectives/shm collectives/local)
 ALGO_SRC     := $(call in_folders,collectives/kernels collectives/algorithms)
 DEVICE_SRC   := $(call in_folders,collectives/gpu)
@@ -140,10 +140,9 @@ $(BUILD)/libcommon.a: $(COMMON_OBJ)
 	$(Q)$(AR) rcs $@ $^
 
 # Modules find common/ in the program that opens them: export it, whole.
-$(BUILD)/hvdrun: $(call obj,$(LAUNCHER_SRC)) $(BUILD)/libcommon.a
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
-$(BUILD)/hvdagent: $(call obj,$(AGENT_SRC)) $(BUILD)/libcommon.a
+$(BUILD)/hvdrun: $(call obj,$(LAUNCHER_SRC))
+$(BUILD)/hvdagent: $(call obj,$(AGENT_SRC))
+$(BUILD)/hvdrun $(BUILD)/hvdagent: $(BUILD)/libcommon.a
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
 $(BUILD)/hvdctl: $(call obj,$(CTL_SRC)) $(BUILD)/libcommon.a
@@ -153,51 +152,29 @@ $(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
-$(BUILD)/modules/ssh.so $(WHEEL)/modules/ssh.so: $(call obj,$(SSH_SRC))
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libssh2 libcrypto,ssh2 ssl crypto z)
-$(BUILD)/modules/auth.so $(WHEEL)/modules/auth.so: $(call obj,$(AUTH_SRC))
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libcrypto,crypto)
-$(BUILD)/modules/tls.so $(WHEEL)/modules/tls.so: $(call obj,$(TLS_SRC))
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libssl libcrypto,ssl crypto)
-# Left out where libyaml is not installed: there is no --config-file then.
-$(BUILD)/modules/yaml.so $(WHEEL)/modules/yaml.so: $(call obj,$(YAML_SRC))
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,yaml-0.1,yaml)
-# Left out where libsystemd is not installed: there is no managed agent then.
-$(BUILD)/modules/systemd.so: $(call obj,$(SYSTEMD_SRC))
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libsystemd)
-# Left out where the library is not installed: its jobs then offer no PMIx.
+# The modules: .so files that a program opens when a job needs them. A module is left out where its library is not installed, and then
+# a job has no --config-file (yaml), no managed agent (systemd), no Gloo rendezvous, no metrics, no binding (topology), no PMIx.
+# $(call module_rule,NAME,sources,packages,archives,libraries): what stands in a wheel for the packages comes last
+define module_rule
+$(BUILD)/modules/$(1).so $(WHEEL)/modules/$(1).so: $(call obj,$(2))
+	@mkdir -p $$(@D)
+	$$(call note,LINK)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -shared -o $$@ $$^ $$(call module_libs,$(3),$(4),$(5))
+endef
+$(eval $(call module_rule,ssh,$(SSH_SRC),libssh2 libcrypto,ssh2 ssl crypto z))
+$(eval $(call module_rule,auth,$(AUTH_SRC),libcrypto,crypto))
+$(eval $(call module_rule,tls,$(TLS_SRC),libssl libcrypto,ssl crypto))
+$(eval $(call module_rule,yaml,$(YAML_SRC),yaml-0.1,yaml))
+$(eval $(call module_rule,systemd,$(SYSTEMD_SRC),libsystemd))
+$(eval $(call module_rule,gloo,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c,libmicrohttpd,,microhttpd))
+$(eval $(call module_rule,metrics,$(METRICS_SRC),libmicrohttpd,,microhttpd))
+$(eval $(call module_rule,topology,$(TOPOLOGY_SRC) agent/worker/cpus.c,hwloc,,hwloc))
+$(call obj,$(TOPOLOGY_SRC)): CFLAGS_ALL += $(call pkg_cflags,hwloc)
 $(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags,hwloc) $(if $(call pkg_libs,hwloc),-DHVD_HWLOC)
 $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
-# Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
-$(BUILD)/modules/gloo.so $(WHEEL)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c)
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libmicrohttpd,,microhttpd)
-# Likewise: the managed agent then has no metrics.
-$(BUILD)/modules/metrics.so $(WHEEL)/modules/metrics.so: $(call obj,$(METRICS_SRC))
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,libmicrohttpd,,microhttpd)
-
-# Left out where hwloc is not installed: then nothing can be bound.
-$(call obj,$(TOPOLOGY_SRC)): CFLAGS_ALL += $(call pkg_cflags,hwloc)
-$(BUILD)/modules/topology.so $(WHEEL)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/worker/cpus.c)
-	@mkdir -p $(@D)
-	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call module_libs,hwloc,,hwloc)
 
 # What nvcc is to make code for: machine code for those generations that it knows, and PTX of the oldest of them, which the driver
 # makes code of for all others. Sets $code.

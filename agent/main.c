@@ -7,14 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/daemon/protocol/attach.h"
 #include "agent/daemon/daemon.h"
 #include "agent/guard/guard.h"
-#include "agent/guard/sent_dir.h"
+#include "agent/guard/job_dir.h"
 #include "agent/session/session.h"
 #include "agent/gpu/gpu.h"
 #include "agent/gpu/gpu_scan.h"
-#include "agent/guard/sweep.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -27,16 +25,16 @@ static const char usage[] =
     "       hvdagent --version | --help\n"
     "\n"
     "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
-    "hosts over SSH, and speaks to it on its standard input and output: `attach` has\n"
-    "the managed agent of the host start a session, or is one itself where there is none\n"
-    "(not with --managed); `session` is one. `sweep` ends what is left of a job of this\n"
-    "user: its agent is asked to, and after the grace period (at once with --now) what\n"
-    "still runs is killed. `daemon` is the managed agent. `gpus` asks the driver of the\n"
-    "GPUs about them, for a program. See hvdagent(8).\n";
+    "hosts over SSH, and talks to it on its standard input and output. `attach` asks the\n"
+    "managed agent of the host for a session. Without a managed agent it is a session\n"
+    "itself, but not with --managed. `session` is a session. `sweep` ends the rest of a\n"
+    "job of this user: it asks the agent of the job to end it. After the grace period (at\n"
+    "once with --now) it kills the processes that still run. `daemon` is the managed\n"
+    "agent. `gpus` asks the GPU driver, for a program. See hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
-    fprintf(stderr, "hvdagent: %s%s%s\nhvdagent: hint: hvdagent --help says what there is\n", what,
+    fprintf(stderr, "hvdagent: %s%s%s\nhvdagent: hint: hvdagent --help lists the commands\n", what,
             word ? ": " : "", word ? word : "");
     return 2;
 }
@@ -91,7 +89,7 @@ static int run_gpus(int argc, char **argv)
     if (argc > libraries)
         return bad_usage("unexpected argument", argv[0]);
     if (isatty(STDOUT_FILENO))
-        return bad_usage("what it says is for a program: hvdctl gpus shows them", NULL);
+        return bad_usage("its output is for a program; people use hvdctl gpus", NULL);
     return gpu_scan_main(libraries);
 }
 
@@ -153,7 +151,7 @@ int main(int argc, char **argv)
 {
     log_init("hvdagent", LOG_WARNING);
     if (argc < 2)
-        return bad_usage("what shall it do?", NULL);
+        return bad_usage("no command", NULL);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 2, argv + 2);

@@ -16,8 +16,8 @@
  * and the sentence names rank, host and cause. After HVD_ERR_PEER or HVD_ERR_ENGINE the job has failed:
  * only hvd_shutdown is useful. After any other error the job goes on.
  *
- * UNITS. Counts are of elements or of rows, never of bytes; only hvd_alloc and hvd_alloc_device take bytes.
- * Ranks and indices count from 0.
+ * UNITS. Counts are of elements or of rows, never of bytes; only hvd_alloc, hvd_alloc_lasting and
+ * hvd_alloc_device take bytes. Ranks and indices count from 0.
  *
  * OWNERSHIP. Strings, options and arrays that are only read belong to the caller, and may be freed when the
  * call returns. A buffer of elements and an array that a call fills belong to the operation until its end:
@@ -180,10 +180,19 @@ typedef int64_t hvd_handle;
 int hvd_init(void);
 /* Leaves the job. Returns when every rank has called it, or at once when the job has failed. No operation
  * may be pending. The remaining work of operations in streams of a device ends first, unless the job fails.
- * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, whatever it returns, except for
- * HVD_ERR_MISMATCH: other ranks are in hvd_join, and nothing has changed. A worker that exits with status 0
- * after hvd_init and without hvd_shutdown counts as failed. */
+ * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, but not of hvd_alloc_lasting. So
+ * it does whatever it returns, except for HVD_ERR_MISMATCH: other ranks are in hvd_join, and nothing has
+ * changed. A worker that exits with status 0 after hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
+/* Says that this rank has failed, and why. Every pending and later call of every rank, of this one too,
+ * returns HVD_ERR_PEER at once; its sentence names this rank, its host and `why`. The process goes on: it may
+ * print, clean up and exit, soon and with a status of its own. hvdrun names this rank, `why` and that status
+ * as the cause, also when the status is 0. When hvdrun has ended the other ranks it waits 5 s for this one.
+ *
+ * `why` may be NULL. 300 bytes of it are used, and control characters become question marks. Any thread may
+ * call this, while others are in calls. HVD_ERR_NOT_INITIALIZED: there is no job, and nothing has changed.
+ * In a job that has failed already it does nothing, and returns HVD_SUCCESS. */
+int hvd_abort(const char *why);
 /* Returns 1 between hvd_init and hvd_shutdown, else 0; HVD_ERR_FORKED in a child. */
 int hvd_is_initialized(void);
 
@@ -205,6 +214,14 @@ int hvd_cross_size(void);
 /* Returns `bytes` of zeroed memory in the job's shared memory, aligned to 64. NULL: there is none, and
  * hvd_last_error says why. Works after hvd_init only. Freed by hvd_free or by hvd_shutdown. */
 void *hvd_alloc(size_t bytes);
+/* As hvd_alloc, but the memory lasts until hvd_free, which works at any time, in any thread. It keeps its
+ * address and contents, and may be read and written, before hvd_init, after hvd_shutdown, after a failure of
+ * the job and in a later job. Every job's operations work in it as in memory of hvd_alloc. hvd_shutdown of a
+ * job that has failed moves the contents to new pages: no other thread may write there meanwhile.
+ *
+ * After fork() the child has copies. No other process sees what the child writes. The child may see what the
+ * parent writes later, or may not. NULL: there is no memory, and hvd_last_error says why. */
+void *hvd_alloc_lasting(size_t bytes);
 /* Returns `bytes` of zeroed memory of a GPU, aligned to 256. The GPU is that of the calling thread's
  * current CUDA context; without a context, that of this rank's local rank (counted round). The memory
  * serves kernels, copies and operations like any other memory of a device. NCCL (2.19 and newer) need not
@@ -215,8 +232,9 @@ void *hvd_alloc(size_t bytes);
  * in a job of one rank. Any thread. May wait for the GPU, not for other ranks. Freed by hvd_free or by
  * hvd_shutdown. */
 void *hvd_alloc_device(size_t bytes);
-/* Frees memory of hvd_alloc or hvd_alloc_device, and no other memory. NULL is ignored; after hvd_shutdown
- * every pointer is. Memory of hvd_alloc: no operation may be using it. Memory of hvd_alloc_device: the
+/* Frees memory of hvd_alloc, hvd_alloc_lasting or hvd_alloc_device, and no other memory. NULL is ignored;
+ * after hvd_shutdown every pointer is but those of hvd_alloc_lasting. Memory of hvd_alloc and
+ * hvd_alloc_lasting: no operation may be using it. Memory of hvd_alloc_device: the
  * caller's own streams must have finished with it. Streams of this library are waited for. While an
  * operation that uses the memory has not been waited for, and after the job has failed, the memory is freed
  * later, at the latest by hvd_shutdown. */
@@ -229,7 +247,10 @@ void hvd_free(void *memory);
  * operation, *handle is 0 and nothing was started.
  *
  * NAMES. `name` (1 to 255 bytes) is the tensor's: the ranks' calls of one name belong together. A name may
- * be used again after its operation was waited for; before, the call returns HVD_ERR_IN_PROGRESS.
+ * be used again after its operation was waited for; before, the call returns HVD_ERR_IN_PROGRESS. A job may
+ * have any number of names. About 16,000 of them can be pending at once; one more is HVD_ERR_MEMORY. Names
+ * of persistent handles, of shared results and of tensors on GPUs count as pending. A call with a new name
+ * may wait until other ranks of the host have waited for their operations.
  *
  * ARGUMENTS. Counts are of elements and may be 0. Pointers need no alignment, except to elements that GPUs
  * combine. A pointer to no bytes may be NULL, and so may `options`.
@@ -287,6 +308,32 @@ int hvd_alltoall_async(const char *name, const void *in, size_t in_rows, const s
                        const hvd_options *options, hvd_handle *handle);
 int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t *splits, size_t row_count,
                  hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options);
+
+/* hvd_allgather and hvd_alltoall for a caller that learns the size of the result first, in the same exchange.
+ * When the numbers of rows of all ranks are known, and before any row is copied, `allocate` is called once
+ * with `context` and the number of rows of this rank's result. It returns the memory for them. The thread
+ * that waits calls it: in the blocking call, or in hvd_wait. The memory is the caller's in every case, also
+ * when the operation fails afterwards. With 0 rows allocate may return NULL. NULL for more: this rank gets
+ * HVD_ERR_MEMORY, and the other ranks get their results.
+ *
+ * allocate may call hvd_alloc, hvd_alloc_lasting and hvd_free, and no other function of this header.
+ * hvd_poll returns 1 when hvd_wait will not block for other ranks. rows_of and received are set between the
+ * call of allocate and the end of the operation. All ranks call the same function: another rank's
+ * hvd_allgather of that name is HVD_ERR_MISMATCH. `in` lies in memory of the host; a device is
+ * HVD_ERR_INVALID. */
+int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count,
+                              hvd_dtype dtype, void *(*allocate)(void *context, size_t rows), void *context,
+                              size_t *rows_of, const hvd_options *options, hvd_handle *handle);
+int hvd_allgather_alloc(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                        void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
+                        const hvd_options *options);
+/* The same for hvd_alltoall. */
+int hvd_alltoall_alloc_async(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                             size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
+                             void *context, size_t *received, const hvd_options *options, hvd_handle *handle);
+int hvd_alltoall_alloc(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                       size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
+                       void *context, size_t *received, const hvd_options *options);
 
 /* Combines `rows` rows as hvd_allreduce does, and leaves each rank its part. Rank r of n gets rows / n of
  * them, the first rows % n ranks get one more, in order. `out` has capacity for that part, and may not

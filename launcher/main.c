@@ -12,11 +12,10 @@
 #include "common/process/spawn.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/cli/config.h"
-#include "launcher/cli/help.h"
 #include "launcher/cli/horovod_flags.h"
-#include "launcher/cli/program_hosts.h"
+#include "launcher/cli/programs.h"
 #include "launcher/job/dry_run.h"
-#include "launcher/job/restart.h"
+#include "launcher/job/job.h"
 #include "launcher/plan/hosts.h"
 #include "launcher/transport/rsh_template.h"
 

@@ -56,7 +56,7 @@ static void die(const char *what)
     exit(125);
 }
 
-/* ---- what is there ------------------------------------------------------------------------------------- */
+/* ---- the processes below us ---------------------------------------------------------------------------- */
 
 /* 0 for a process that has ended. */
 static pid_t read_parent(pid_t pid)

@@ -4,8 +4,9 @@
 #   BUILD=build tests/run.sh SUITE,SUITE...+SUITE... ...
 #
 # The suites: unit sim structure e2e e2e-all faults-quick faults soak countdown countdown-all lint asan tsan fuzz fuzz-programs
-# gpu-bundle fresh python python-all wheel; e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are run one after the other. One with `+` in it is
-# lanes beside one another, as most of the tests' time is waiting; what is measured in milliseconds stands in a lane alone.
+# compatible gpu-bundle fresh python python-all wheel; e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are
+# run one after the other. One with `+` in it is lanes beside one another, as most of the tests' time is waiting; what is measured in
+# milliseconds stands in a lane alone.
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
 # reader. Shown are failures with what follows them, how far the tests are, and sums (tests/progress.sh); all lines are in CHECK_LOG
@@ -195,6 +196,7 @@ suite() { # NAME
     python-all) python/tests/run.sh all ;;
     wheel) tests/wheel.sh ;;
     fuzz-programs) tests/fuzz/run.sh ;;
+    compatible) tests/compatible/run.sh ;;
     lint) suite_make lint-run ;;
     asan | tsan | fuzz) suite_make "$1-run" ;;
     *) echo "not ok - unknown suite $1" ;;

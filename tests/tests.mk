@@ -132,7 +132,7 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
 
 # What the end-to-end tests of output write, read and measure with.
-E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets uneven fused extremes steps large sentences) # linked to libhvd
+E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner quitter laggard kinds placed sets uneven fused extremes steps large sentences) # linked to libhvd
 E2E_GPU_WORKERS := $(patsubst tests/e2e/%.c,$(BUILD)/tests/%,$(wildcard tests/e2e/gpu_*.c)) # and with tensors on a GPU
 E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(BUILD)/tests/clock-jumps.so $(BUILD)/tests/fault-hold.so $(E2E_WORKERS) $(E2E_GPU_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
@@ -203,6 +203,9 @@ check-countdown: ## fault countdowns: every memory, read, write, fork and descri
 soak: ## 500 jobs in a row leave the machine as it was; SOAK_JOBS and SOAK_SECONDS for more or fewer
 	$(provide) build options test
 	@$(MAKE) $(quietly) soak-run
+check-compatible: ## options, exit statuses, reports, variables and libhvd's ABI are those of an older commit; BASE=COMMIT for another
+	$(provide) build options test
+	@$(MAKE) $(quietly) compatible-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 	$(provide) build options test extra
 	@$(MAKE) $(quietly) fuzz-run
@@ -228,7 +231,7 @@ check-run:
 	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure,python countdown e2e:alone faults-quick
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
-	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz gpu-bundle wheel fresh
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -245,6 +248,9 @@ gpu-bundle-run:
 wheel-run:
 	@tests/build.sh $(MAKE) $(quietly) wheel
 	@$(TESTED_BY) tests/run.sh wheel
+compatible-run:
+	@tests/build.sh $(MAKE) $(quietly) all
+	@$(TESTED_BY) tests/run.sh compatible
 fresh-run: $(CONTAIN)
 	@$(TESTED_BY) tests/run.sh fresh
 sanitized = $(quietly) BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
@@ -281,5 +287,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

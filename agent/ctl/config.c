@@ -17,14 +17,13 @@ const struct options_program ctl_program = {
     .name = "hvdctl",
     .usage = "COMMAND [JOB or HOST] [options]",
     .about =
-        "The jobs of this host, your own or as root everybody's: ps lists them; status JOB shows its "
-        "ranks and GPUs, or its place among those that wait for slots; logs JOB prints what they wrote last; "
-        "kill JOB ends it, everywhere; top shows all, again "
-        "and again; metrics prints figures of them for Prometheus. The managed agent of this host, or of "
-        "HOST by ssh: node shows what it gives to whom and who waits, gpus its GPUs; drain lets it take no "
-        "new jobs, "
-        "undrain again; accept takes GPUs back that have had a fault. "
-        "JOB is a name that ps shows, or its beginning.",
+        "Shows and ends the jobs of this host: your own, or as root those of all users. ps lists the jobs. "
+        "status JOB shows its ranks and GPUs, or its place in the queue for slots. logs JOB prints the last "
+        "output of its ranks. kill JOB ends the job on all its hosts. top shows all jobs, again and again. "
+        "metrics prints figures about them for Prometheus. The other commands are about the managed agent "
+        "of this host, or of HOST by ssh. node shows its slots, their jobs and the queue. gpus shows its "
+        "GPUs. drain lets it accept no new jobs; undrain lets it accept jobs again. accept takes GPUs back "
+        "that have had a fault. JOB is a name that ps shows, or its beginning.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
 };
@@ -34,7 +33,7 @@ static bool takes_next(const char *word)
 {
     size_t len = strlen(word);
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
-        for (const char *at = specs[i].flags; specs[i].metavar && (at = strstr(at, word)); at += len)
+        for (const char *at = specs[i].flags; specs[i].metavar && (at = strstr(at, word)) != NULL; at += len)
             if (at[len] == '\0' || at[len] == ',')
                 return true;
     return false;

@@ -12,14 +12,14 @@
 #define CTL_OPTIONS(X)                                                                                       \
     X(bool, json, OPTION_FLAG, "--json", NULL, 0, 0, NULL, "Print JSON.")                                    \
     X(bool, follow, OPTION_FLAG, "-f, --follow", NULL, 0, 0, NULL,                                           \
-      "logs: go on with what the ranks write, until the job has ended here.")                                \
+      "logs: also print new output of the ranks, until the job has ended on this host.")                     \
     X(const char *, rank, OPTION_TEXT, "-r, --rank", "LIST", 0, 0, NULL,                                     \
-      "logs: of these ranks only, as in 0,2-5.")                                                             \
+      "logs: print the output of these ranks only, as in 0,2-5.")                                            \
     X(int64_t, interval_ms, OPTION_SECONDS, "--interval", "SECONDS", 0, 3600, "2",                           \
-      "top: so long between two looks.")                                                                     \
-    X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N looks.")       \
+      "top: time between two updates.")                                                                      \
+    X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N updates.")     \
     X(const char *, reason, OPTION_TEXT, "--reason", "TEXT", 0, 0, NULL,                                     \
-      "drain: why; those who ask for slots are told.")                                                       \
+      "drain: the reason; users who ask for slots are told.")                                                \
     X(bool, help, OPTION_ACTION, "-h, --help", NULL, 0, 0, NULL, "Show this help and exit.")                 \
     X(bool, version, OPTION_ACTION, "--version", NULL, 0, 0, NULL, "Show the version and exit.")
 

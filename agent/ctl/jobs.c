@@ -4,15 +4,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "agent/session/status_server.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/message.h"
 
 #define NAME "abcdefghijklmnopqrstuvwxyz0123456789-"
 
@@ -184,4 +191,125 @@ size_t ctl_jobs_named(const struct ctl_jobs *jobs, const char *word, size_t *fir
 {
     size_t count = count_those(jobs, word, first, is_name);
     return count ? count : count_those(jobs, word, first, has_prefix);
+}
+
+/* ---- asking a session ---------------------------------------------------------------------------------- */
+
+#define READ_SIZE (64u << 10)
+#define NO_ANSWER "the session does not answer"
+
+/* By the directory's descriptor: whatever its path names by now, it is the one that was looked at. */
+static int connect_to(const struct ctl_job *job, int timeout_ms, struct err *e)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", job->directory,
+             INQUIRY_SOCKET_NAME);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return err_sys(e, errno, "cannot make a socket");
+    /* The limit of connect, too: a listener of another user may accept nothing. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        int saved = errno;
+        close(fd);
+        if (saved == EAGAIN)
+            return err_set(e, ERR_TIMEOUT, NO_ANSWER);
+        if (saved == ECONNREFUSED || saved == ENOENT)
+            return err_set(e, ERR_CLOSED, "job %s has ended", job->name);
+        return err_sys(e, saved, "cannot reach the session of job %s", job->name);
+    }
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == job->uid)
+        return fd;
+    close(fd);
+    return err_set(e, ERR_CLOSED, "what answers for job %s is not its user's", job->name);
+}
+
+int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, int timeout_ms,
+                 struct err *e)
+{
+    uint8_t bytes[FRAME_HEADER_SIZE + INQUIRY_MAX];
+    size_t size = hvd__inquiry__get_packed_size(inquiry);
+    struct frame f = {.length = (uint32_t)size, .kind = FRAME_CONTROL};
+    a->fd = -1;
+    buf_init(&a->in, FRAME_HEADER_SIZE + ANSWER_MAX + READ_SIZE);
+    if (size > INQUIRY_MAX - FRAME_HEADER_SIZE)
+        return err_set(e, ERR_USAGE, "too many ranks are asked for");
+    a->fd = connect_to(job, timeout_ms, e);
+    if (a->fd < 0)
+        return -1;
+    frame_encode_header(&f, bytes);
+    hvd__inquiry__pack(inquiry, bytes + FRAME_HEADER_SIZE);
+    if (send(a->fd, bytes, FRAME_HEADER_SIZE + size, MSG_NOSIGNAL) == (ssize_t)(FRAME_HEADER_SIZE + size))
+        return 0;
+    err_sys(e, errno, "cannot ask the session of job %s", job->name);
+    ctl_ask_close(a);
+    return -1;
+}
+
+void ctl_ask_close(struct ctl_ask *a)
+{
+    if (a->fd >= 0)
+        close(a->fd);
+    a->fd = -1;
+    buf_free(&a->in);
+}
+
+/* 1: more is there; 0: the session has closed; -1 with *e. */
+static int receive_bytes(struct ctl_ask *a, int timeout_ms, struct err *e)
+{
+    struct pollfd p = {.fd = a->fd, .events = POLLIN};
+    int rc = poll(&p, 1, timeout_ms);
+    if (rc == 0)
+        return err_set(e, ERR_TIMEOUT, NO_ANSWER);
+    if (rc < 0)
+        return errno == EINTR ? 1 : err_sys(e, errno, "cannot wait for an answer");
+    uint8_t *room = buf_reserve(&a->in, READ_SIZE);
+    if (!room)
+        return err_set(e, ERR_MEMORY, "no memory for an answer");
+    ssize_t n = recv(a->fd, room, READ_SIZE, 0);
+    if (n > 0)
+        buf_commit(&a->in, (size_t)n);
+    if (n < 0 && errno != EINTR)
+        return errno == ECONNRESET ? 0 : err_sys(e, errno, "cannot read an answer");
+    return n != 0;
+}
+
+Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e)
+{
+    struct frame f;
+    uint64_t until = clock_now() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * NSEC_PER_MSEC;
+    int rc = frame_decode(&a->in, &f, e);
+    for (; rc == 0; rc = frame_decode(&a->in, &f, e)) {
+        uint64_t now = clock_now();
+        int left = timeout_ms < 0 ? -1 : now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0;
+        rc = receive_bytes(a, left, e);
+        if (rc <= 0)
+            return NULL;
+    }
+    Hvd__Answer *answer = rc > 0 ? message_unpack_answer(f.payload, f.length, e) : NULL;
+    if (rc > 0)
+        buf_consume(&a->in, FRAME_HEADER_SIZE + f.length);
+    return answer;
+}
+
+Hvd__Answer *ctl_ask_status(const struct ctl_job *job, int timeout_ms, struct err *e)
+{
+    Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
+    Hvd__Answer *answer = NULL;
+    struct ctl_ask a;
+    inquiry.kind = HVD__INQUIRY__KIND__STATUS;
+    if (ctl_ask_open(&a, job, &inquiry, timeout_ms, e) < 0)
+        return NULL;
+    answer = ctl_ask_next(&a, timeout_ms, e);
+    if (answer && answer->body_case != HVD__ANSWER__BODY_STATUS) {
+        message_free(answer);
+        answer = NULL;
+    }
+    if (!answer)
+        err_set(e, ERR_CLOSED, "job %s has ended", job->name);
+    ctl_ask_close(&a);
+    return answer;
 }

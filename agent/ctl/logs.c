@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/ctl/ask.h"
+#include "agent/ctl/jobs.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/ranks.h"

@@ -9,13 +9,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/metrics/render.h"
-#include "agent/daemon/protocol/query.h"
+#include "agent/daemon/metrics/metric_table.h"
+#include "agent/daemon/protocol/wire.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -207,7 +206,7 @@ static int run_ps(const struct ctl_config *c, struct err *e)
 static int run_metrics(const struct ctl_config *c, struct err *e)
 {
     struct look now;
-    struct err none = ERR_INIT; /* without a managed agent there is less to say */
+    struct err none = ERR_INIT; /* ignored: the host may have no managed agent */
     Hvd__Daemon question = HVD__DAEMON__INIT;
     Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
     if (c->json)
@@ -297,8 +296,8 @@ static int run_command(const struct ctl_config *c, struct err *e)
     if (c->command)
         err_set(e, ERR_USAGE, "unknown command: %s", c->command);
     else
-        err_set(e, ERR_USAGE, "what shall it do?");
-    err_hint(e, "hvdctl --help says what there is");
+        err_set(e, ERR_USAGE, "no command");
+    err_hint(e, "hvdctl --help lists the commands");
     return EXIT_USAGE;
 }
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "agent/ctl/show.h"
-#include "agent/daemon/protocol/query.h"
+#include "agent/daemon/protocol/wire.h"
 #include "common/base/json.h"
 #include "common/protocol/message.h"
 

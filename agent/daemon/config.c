@@ -77,8 +77,8 @@ static const struct settings *read_file(void *context, struct err *e)
 const struct options_program daemon_program = {
     .name = "hvdagent daemon",
     .usage = "[options]",
-    .about = "The managed agent of a node: lets users run their part of a job, gives them slots, and has "
-             "systemd start a session for each. Started by systemd, as root.",
+    .about = "The managed agent of a node. It gives slots to the jobs of users, and asks systemd to start a "
+             "session for each job. systemd starts the managed agent, as root.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
     .read_file = read_file,

@@ -26,63 +26,66 @@
     X(const char *, file, OPTION_TEXT, "--config", "FILE", NULL, 0, 0, NULL, NULL, "General", \
       "Read FILE instead of " DAEMON_CONFIG ".") \
     X(const char *, directory, OPTION_TEXT, "--directory", "DIR", NULL, 0, 0, NULL, DAEMON_DIRECTORY, "General", \
-      "Where the socket and the leases are.") \
+      "Directory of the socket and the leases.") \
     X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "log_level", 0, 0, \
       "trace|debug|info|warning|error|fatal", "info", "General", \
-      "Least weight of the messages that the daemon writes.") \
+      "Lowest level of the messages that the daemon writes.") \
     X(bool, metrics, OPTION_FLAG, "--metrics", NULL, "metrics", 0, 0, NULL, NULL, "General", \
-      "Tell Prometheus about slots, jobs and what they do: HTTP on the unix socket metrics.sock in the directory, for " \
-      "everybody on this node.") \
-    X(int64_t, slots, OPTION_INTEGER, "--slots", "N", "slots", 0, 1000000, NULL, "0", "What it gives", \
-      "Slots of this node, of which each belongs to one job at a time. 0: one for each GPU, and without GPUs one for " \
-      "each processor.") \
-    X(bool, share, OPTION_FLAG, "--share-slots", NULL, "share_slots", 0, 0, NULL, NULL, "What it gives", \
-      "Give the slots to any number of jobs at once. A job still gets no more than there are.") \
-    X(int64_t, max_jobs, OPTION_INTEGER, "--max-jobs", "N", "max_jobs", 0, 4096, NULL, "0", "What it gives", \
-      "Jobs that may run at once. 0: as many as there are slots for, 4096 at most.") \
+      "Serve figures about slots and jobs to Prometheus: HTTP on the unix socket metrics.sock in the directory. " \
+      "Every user of this node may read them.") \
+    X(int64_t, slots, OPTION_INTEGER, "--slots", "N", "slots", 0, 1000000, NULL, "0", "Slots and jobs", \
+      "Slots of this node; each belongs to one job at a time. 0: one slot for each GPU, or on a node without GPUs " \
+      "one for each processor.") \
+    X(bool, share, OPTION_FLAG, "--share-slots", NULL, "share_slots", 0, 0, NULL, NULL, "Slots and jobs", \
+      "Give the slots to any number of jobs at once. One job still gets no more slots than there are.") \
+    X(int64_t, max_jobs, OPTION_INTEGER, "--max-jobs", "N", "max_jobs", 0, 4096, NULL, "0", "Slots and jobs", \
+      "Largest number of jobs that run at once. 0: as many as the slots allow, 4096 at most.") \
     X(int64_t, max_jobs_per_user, OPTION_INTEGER, "--max-jobs-per-user", "N", "max_jobs_per_user", \
-      0, 4096, NULL, "0", "What it gives", \
-      "The same for the jobs of one user. 0: no limit.") \
-    X(int64_t, max_waiting, OPTION_INTEGER, "--max-waiting", "N", "max_waiting", 0, 1024, NULL, "128", "What it gives", \
-      "Jobs that may wait for slots at once (hvdrun --wait); one user may have half of them. 0: none.") \
-    X(int64_t, max_priority, OPTION_INTEGER, "--max-priority", "N", "max_priority", 0, 100, NULL, "50", "What it gives", \
-      "The highest priority that others than root may ask for.") \
-    X(const char *, drain, OPTION_TEXT, "--drain", "REASON", "drain", 0, 0, NULL, NULL, "What it gives", \
-      "Take no new jobs, and tell those who ask for one why. Jobs that run go on.") \
-    X(struct option_list, users, OPTION_LIST, "--user", "USER", "users", 0, 0, NULL, NULL, "To whom", \
-      "Who may run jobs: names or numbers. Without users and groups: everybody. Root always may.") \
-    X(struct option_list, groups, OPTION_LIST, "--group", "GROUP", "groups", 0, 0, NULL, NULL, "To whom", \
-      "Groups whose members may run jobs, as the kernel knows the groups of the process that asks.") \
+      0, 4096, NULL, "0", "Slots and jobs", \
+      "Largest number of jobs of one user that run at once. 0: no limit.") \
+    X(int64_t, max_waiting, OPTION_INTEGER, "--max-waiting", "N", "max_waiting", 0, 1024, NULL, "128", "Slots and jobs", \
+      "Largest number of jobs that wait for slots (hvdrun --wait). One user may have half of them. 0: no job may " \
+      "wait.") \
+    X(int64_t, max_priority, OPTION_INTEGER, "--max-priority", "N", "max_priority", 0, 100, NULL, "50", "Slots and jobs", \
+      "The highest priority that users other than root may ask for.") \
+    X(const char *, drain, OPTION_TEXT, "--drain", "REASON", "drain", 0, 0, NULL, NULL, "Slots and jobs", \
+      "Accept no new jobs, and give this reason to users who ask. Running jobs go on.") \
+    X(struct option_list, users, OPTION_LIST, "--user", "USER", "users", 0, 0, NULL, NULL, "Users", \
+      "Users who may run jobs: names or numbers. Without users and groups: all users. Root always may.") \
+    X(struct option_list, groups, OPTION_LIST, "--group", "GROUP", "groups", 0, 0, NULL, NULL, "Users", \
+      "Groups whose members may run jobs. The kernel says which groups the asking process has.") \
     X(const char *, slice, OPTION_TEXT, "--slice", "SLICE", "slice", 0, 0, NULL, "hvd.slice", "How jobs run", \
-      "The slice of systemd that jobs run in. Limits for all jobs together are set there.") \
+      "The systemd slice in which jobs run. Limits for all jobs together are set there.") \
     X(const char *, pam, OPTION_TEXT, "--pam", "SERVICE", "pam", 0, 0, NULL, NULL, "How jobs run", \
-      "Open a PAM session of this service for each job, which sets the limits of limits.conf(5). Not one with " \
-      "pam_systemd, which would move the job elsewhere.") \
+      "Open a PAM session of this service for each job; it sets the limits of limits.conf(5). The service must not " \
+      "use pam_systemd, which would move the job elsewhere.") \
     X(int64_t, tasks_max, OPTION_INTEGER, "--tasks-max", "N", "tasks_max", 0, INT64_C(4194304), NULL, "0", "How jobs run", \
-      "Processes and threads of one job. 0: no limit but that of the slice.") \
+      "Largest number of processes and threads of one job. 0: no limit except that of the slice.") \
     X(struct option_list, gpu_checks, OPTION_LIST, "--gpu-check", "WHAT", "gpu_checks", 0, 0, NULL, NULL, "GPUs", \
-      "Which faults of a GPU keep new jobs away from the node: driver (it is gone or does not answer), temperature, ecc " \
-      "(uncorrected memory errors), xid (faults in the kernel's log). Without any: all of them. none: after the start " \
-      "no GPU is asked but for hvdctl gpus.") \
+      "Faults of a GPU that keep new jobs away from the node: driver (it is gone or does not answer), temperature, " \
+      "ecc (uncorrected memory errors), xid (faults in the kernel's log). Without this option: all of them. none: " \
+      "after the start only hvdctl gpus asks the GPUs.") \
     X(int64_t, gpu_interval_ms, OPTION_SECONDS, "--gpu-interval", "SECONDS", "gpu_interval", \
       1, 86400, NULL, "60", "GPUs", \
-      "So often they are looked at. On a driver without persistence mode each look wakes them up.") \
+      "Time between two checks of the GPUs. On a driver without persistence mode each check wakes them up.") \
     X(int64_t, gpu_max_temperature, OPTION_INTEGER, "--gpu-max-temperature", "CELSIUS", "gpu_max_temperature", \
       0, 200, NULL, "0", "GPUs", \
-      "From here on a GPU is too hot, until it is 5 degrees cooler. 0: where it begins to make itself slower.") \
+      "A GPU of this temperature is too hot, until it is 5 degrees cooler. 0: the temperature at which the GPU " \
+      "begins to slow down.") \
     X(int64_t, gpu_max_ecc, OPTION_INTEGER, "--gpu-max-ecc", "N", "gpu_max_ecc", 0, INT64_C(1000000000), NULL, "0", "GPUs", \
-      "Uncorrected memory errors of a GPU that are borne, since its driver was loaded.") \
+      "Uncorrected memory errors that a GPU may have had since its driver was loaded.") \
     X(const char *, gpu_xids, OPTION_TEXT, "--gpu-xids", "LIST", "gpu_xids", 0, 0, NULL, \
       "48,62,64,74,79,95,110,119,120,140,143", "GPUs", \
-      "The numbers of those Xid messages that are faults of the GPU, not of a program. All are counted.") \
+      "Numbers of the Xid messages that are faults of the GPU, not of a program. Messages of all numbers are " \
+      "counted.") \
     X(const char *, kernel_log, OPTION_TEXT, "--kernel-log", "FILE", "kernel_log", 0, 0, NULL, "/dev/kmsg", "GPUs", \
-      "Where Xid messages stand, in records as of /dev/kmsg.") \
+      "File with the Xid messages, in records like those of /dev/kmsg.") \
     X(int64_t, request_timeout_ms, OPTION_SECONDS, "--request-timeout", "SECONDS", "request_timeout", \
-      1, 3600, NULL, "5", "Who connects", \
-      "A connection that has not said what it wants by then is closed.") \
+      1, 3600, NULL, "5", "Connections", \
+      "Close a connection that has not sent its request within this time.") \
     X(int64_t, max_connections, OPTION_INTEGER, "--max-connections", "N", "max_connections", \
-      4, 65536, NULL, "256", "Who connects", \
-      "Connections that wait for an answer at once; one user may have a quarter of them.")
+      4, 65536, NULL, "256", "Connections", \
+      "Largest number of connections that wait for an answer. One user may have a quarter of them.")
 /* clang-format on */
 
 struct daemon_config {

@@ -15,7 +15,12 @@
 #ifndef HVD_AGENT_DAEMON_DAEMON_H
 #define HVD_AGENT_DAEMON_DAEMON_H
 
+#include <stdbool.h>
+
 /* `argv` begins at the word `daemon`. Returns the exit status. */
 int daemon_main(int argc, char *const argv[]);
+
+/* `hvdagent attach` (protocol/attach.c). `must_be_managed`: no managed agent is a refusal. */
+int attach_main(bool must_be_managed, bool *managed);
 
 #endif

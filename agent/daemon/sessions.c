@@ -10,7 +10,7 @@ static uint64_t now_ms(void)
     return clock_now() / NSEC_PER_MSEC;
 }
 
-/* Forgets sessions that are over, again when the next one is due. */
+/* Forgets sessions that are over. The timer runs again when the next session is due. */
 static void settle_totals(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;

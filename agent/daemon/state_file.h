@@ -10,12 +10,6 @@
 #define DRAIN_MAX    256 /* bytes of a reason; a longer one is cut */
 #define NODE_ID_TEXT 33  /* 32 digits */
 
-/* Reads the file. The text is empty when there is none; no more than fits. */
-void state_file_read(const char *directory, const char *name, char *text, size_t size);
-/* Replaces the file by rename. -1 with *e: the file is as before. */
-int state_file_write(const char *directory, const char *name, const char *text, struct err *e);
-int state_file_remove(const char *directory, const char *name, struct err *e);
-
 /* Reads why root wants no new jobs; empty: root wants them. The configuration (`drain`) has a word, too. */
 void drain_read(const char *directory, char reason[DRAIN_MAX]);
 /* An empty reason takes root's word back. -1 with *e: it is as before. */

@@ -18,7 +18,7 @@
 #include "agent/gpu/nvml.h"
 #include "common/base/log.h"
 #include "common/process/spawn.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 
 #define CUDA_LIBRARY  "libcuda.so.1"
 #define NCCL_LIBRARY  "libnccl.so.2"

@@ -38,7 +38,7 @@ int gpu_scan_numa(const char *pci, const char *bus);
 /* Has nobody made the driver's devices since the machine was started? */
 bool gpu_scan_is_first(const struct gpu_places *places);
 
-/* All of it; freed with gpu_scan_free. NULL: no memory. */
+/* Looks for the driver and all GPUs; freed with gpu_scan_free. NULL: no memory. */
 Hvd__Gpus *gpu_scan(const struct gpu_places *places, bool libraries);
 void gpu_scan_free(Hvd__Gpus *g);
 /* `libraries`: the versions of NCCL and CUDA's library, too. Returns the exit status. */

@@ -74,4 +74,12 @@ void guard_gives_up(struct guard *g);
 void guard_owns_cgroup(struct guard *g, const char *path);
 void guard_owns_directory(struct guard *g, const char *path);
 
+/* ---- a sweep ------------------------------------------------------------------------------------------- */
+
+/* `hvdagent sweep [--now] JOB`: ends what is left of a job of this user on this host. A session or guard that
+ * lives is asked to do it, with the grace that the workers have; then, or at once with `now`, everything is
+ * killed. Returns the exit status: 0 when nothing is left, 1 when processes cannot be killed (they are
+ * named), 2 for a bad name. */
+int sweep_job(const char *job, bool now);
+
 #endif

@@ -11,6 +11,7 @@
 #ifndef HVD_AGENT_GUARD_JOB_DIR_H
 #define HVD_AGENT_GUARD_JOB_DIR_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,5 +49,28 @@ int job_dir_make_shared(const char *path, struct err *e);
 void job_dir_sweep(const char *job, bool used_too);
 /* Calls `see` with each directory of job `job`, whether somebody uses it or not. */
 void job_dir_each(const char *job, void (*see)(void *ctx, int fd), void *ctx);
+
+/* ---- the directory of an agent that was sent ----------------------------------------------------------- */
+
+/* The directory in which hvdrun --send-agent put this agent for one job: <base>/hvd-sent-<job>.XXXXXXXX, of
+ * this user alone. It is told by its name, because nobody else makes one like it, and is removed with all
+ * that is in it by whoever of guard and session goes last, or by a sweep. An agent that was installed, or is
+ * in the cache, is in none. */
+
+struct sent_dir {
+    char path[PATH_MAX]; /* empty: this agent was not sent */
+    int fd;              /* holds its lock; -1: none */
+};
+
+/* Finds and locks it, and sweeps away those beside it that a killed agent or an interrupted transfer left an
+ * hour ago or earlier. */
+void sent_dir_find(struct sent_dir *d);
+void sent_dir_remove(struct sent_dir *d);
+
+/* ---- the end of a directory ---------------------------------------------------------------------------- */
+
+/* Empties the directory `name` in directory `at` and removes it, with directories in it up to `deep` levels;
+ * links are removed, never followed. -1 with errno when it is still there, or was not. */
+int remove_tree(int at, const char *name, int deep);
 
 #endif

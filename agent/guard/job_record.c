@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 
 #define FILE_NAME "supervisors"
 #define TEXT_MAX  200

@@ -4,7 +4,7 @@
  * Two ways to find a worker whose supervisors are dead: the job's cgroup, and HVD_JOB in its environment,
  * which its children inherit. A process that cleaned its environment and was in no cgroup is not found:
  * nothing tells it from the user's others. */
-#include "agent/guard/sweep.h"
+#include "agent/guard/guard.h"
 
 #include <dirent.h>
 #include <fcntl.h>

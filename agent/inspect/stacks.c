@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/inspect/stacks_tool.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/process/spawn.h"
@@ -16,22 +15,22 @@
 #define STACK_MAX  (8u << 10)   /* of a worker, on the wire */
 #define OUTPUT_MAX (256u << 10) /* of a tool; more is read and dropped */
 
-struct where_worker {
+struct stacks_worker {
     uint32_t rank;
     size_t count, next, ready; /* of its processes: found, begun, looked at */
-    struct where_process process[WHERE_PROCESSES];
-    char *stack[WHERE_PROCESSES];
-    char no_stack[WHERE_PROCESSES][120];
+    struct inspected_process process[STACKS_PROCESSES];
+    char *stack[STACKS_PROCESSES];
+    char no_stack[STACKS_PROCESSES][120];
     bool told;
 };
 
-static void start_tools(struct where *w);
+static void start_tools(struct stacks *stacks);
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-static void tell_worker(struct where *w, struct where_worker *k)
+static void tell_worker(struct stacks *stacks, struct stacks_worker *k)
 {
-    Hvd__WhereProcess process[WHERE_PROCESSES], *list[WHERE_PROCESSES];
+    Hvd__WhereProcess process[STACKS_PROCESSES], *list[STACKS_PROCESSES];
     Hvd__Where where = HVD__WHERE__INIT;
     where.rank = k->rank;
     where.n_process = k->count;
@@ -41,51 +40,51 @@ static void tell_worker(struct where *w, struct where_worker *k)
         hvd__where_process__init(&process[i]);
         process[i].pid = (uint32_t)k->process[i].pid;
         process[i].name = k->process[i].name;
-        process[i].state = (char *)where_state_word(k->process[i].state);
+        process[i].state = (char *)inspect_state_word(k->process[i].state);
         process[i].waits = k->process[i].waits;
         process[i].cpu_ms = k->process[i].cpu_ms;
         process[i].stack = k->stack[i] ? k->stack[i] : (char *)"";
         process[i].no_stack = k->no_stack[i];
     }
     k->told = true;
-    w->told++;
-    w->events->found(w->ctx, &where);
+    stacks->told++;
+    stacks->events->found(stacks->ctx, &where);
     for (size_t i = 0; i < k->count; i++) {
         free(k->stack[i]);
         k->stack[i] = NULL;
     }
 }
 
-static void finish_all(struct where *w)
+static void finish_all(struct stacks *stacks)
 {
-    const char *name = strrchr(w->tool, '/');
-    w->active = false;
-    uv_timer_stop(&w->timer);
-    w->events->done(w->ctx, name ? name + 1 : w->tool);
+    const char *name = strrchr(stacks->tool, '/');
+    stacks->active = false;
+    uv_timer_stop(&stacks->timer);
+    stacks->events->done(stacks->ctx, name ? name + 1 : stacks->tool);
 }
 
-static void end_at_limit(struct where *w)
+static void end_at_limit(struct stacks *stacks)
 {
-    for (size_t i = 0; i < w->count; i++) {
-        struct where_worker *k = &w->worker[i];
+    for (size_t i = 0; i < stacks->count; i++) {
+        struct stacks_worker *k = &stacks->worker[i];
         for (size_t p = 0; p < k->count && !k->told; p++)
-            if (w->tool[0] && !k->stack[p] && !k->no_stack[p][0])
+            if (stacks->tool[0] && !k->stack[p] && !k->no_stack[p][0])
                 snprintf(k->no_stack[p], sizeof k->no_stack[p], "there was no time for one");
         if (!k->told)
-            tell_worker(w, k);
+            tell_worker(stacks, k);
     }
-    finish_all(w);
+    finish_all(stacks);
 }
 
 /* ---- a tool -------------------------------------------------------------------------------------------- */
 
 /* The process that a tool looked at is as it was: a tool that was killed may have stopped it or set it going.
  */
-static void restore_process(const struct where_process *before)
+static void restore_process(const struct inspected_process *before)
 {
-    struct where_process now;
+    struct inspected_process now;
     bool ignored;
-    if (!where_read(before->pid, &now, &ignored) || now.start != before->start)
+    if (!inspect_read(before->pid, &now, &ignored) || now.start != before->start)
         return;
     if (before->state == 'T' && now.state != 'T' && now.state != 't')
         kill(before->pid, SIGSTOP);
@@ -94,7 +93,7 @@ static void restore_process(const struct where_process *before)
 }
 
 /* Its complaint: the last line it printed. */
-static void explain_no_stack(const struct where_run *r, char *out, size_t size)
+static void explain_no_stack(const struct stacks_run *r, char *out, size_t size)
 {
     size_t end = r->len;
     while (end > 0 && r->text[end - 1] == '\n')
@@ -103,14 +102,14 @@ static void explain_no_stack(const struct where_run *r, char *out, size_t size)
     while (begin > 0 && r->text[begin - 1] != '\n')
         begin--;
     if (r->late)
-        snprintf(out, size, "the tool did not end within %d s", WHERE_TOOL_MS / 1000);
+        snprintf(out, size, "the tool did not end within %d s", STACKS_TOOL_MS / 1000);
     else
         snprintf(out, size, "%.*s", end > begin ? (int)(end - begin) : 22,
                  end > begin ? r->text + begin : "the tool printed nothing");
     log_printable(out);
 }
 
-static void read_output(struct where_run *r)
+static void read_output(struct stacks_run *r)
 {
     char spare[4096];
     for (;;) {
@@ -134,12 +133,12 @@ static void on_output(uv_poll_t *poll, int status, int events)
 
 static void on_run_closed(uv_handle_t *handle)
 {
-    struct where_run *r = handle->data;
+    struct stacks_run *r = handle->data;
     r->owner = NULL; /* free for another */
 }
 
 /* The pipe may have other holders: what the tool started. */
-static void release_run(struct where_run *r)
+static void release_run(struct stacks_run *r)
 {
     r->pid = 0;
     uv_close((uv_handle_t *)&r->poll, on_run_closed);
@@ -148,33 +147,34 @@ static void release_run(struct where_run *r)
     r->text = NULL;
 }
 
-static void end_run(struct where_run *r)
+static void end_run(struct stacks_run *r)
 {
-    struct where *w = r->owner;
-    struct where_worker *k = r->worker;
+    struct stacks *stacks = r->owner;
+    struct stacks_worker *k = r->worker;
     size_t p = r->process;
     read_output(r);
     r->text[r->len] = '\0';
     restore_process(&k->process[p]);
-    if (w->active && !k->told) {
+    if (stacks->active && !k->told) {
         size_t room = STACK_MAX / k->count;
         k->stack[p] = malloc(room);
-        if (!k->stack[p] || !where_stack_parse(r->text, k->process[p].pid, k->stack[p], room))
+        if (!k->stack[p] || !stacks_parse(r->text, k->process[p].pid, k->stack[p], room))
             explain_no_stack(r, k->no_stack[p], sizeof k->no_stack[p]);
         k->ready++;
     }
     release_run(r);
-    start_tools(w);
+    start_tools(stacks);
 }
 
-static void kill_run(struct where_run *r)
+static void kill_run(struct stacks_run *r)
 {
     if (kill(-r->pid, SIGKILL) < 0)
         kill(r->pid, SIGKILL);
     r->late = true;
 }
 
-static int start_tool(struct where *w, struct where_run *r, const struct where_process *p, struct err *e)
+static int start_tool(struct stacks *stacks, struct stacks_run *r, const struct inspected_process *p,
+                      struct err *e)
 {
     char pid[16];
     char *const eu_stack[] = {"eu-stack", "-m", "-p", pid, NULL};
@@ -186,11 +186,11 @@ static int start_tool(struct where *w, struct where_run *r, const struct where_p
     snprintf(pid, sizeof pid, "%d", (int)p->pid);
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
-    s.path = w->tool;
-    s.argv = w->is_gdb ? gdb : eu_stack;
+    s.path = stacks->tool;
+    s.argv = stacks->is_gdb ? gdb : eu_stack;
     s.envp = env;
     s.fds[1] = s.fds[2] = pipes[1];
-    s.cgroup_fd = w->cgroup_fd;
+    s.cgroup_fd = stacks->cgroup_fd;
     s.new_session = true;
     s.die_with_us = true;
     int rc = fcntl(pipes[0], F_SETFL, O_NONBLOCK) < 0 ? err_sys(e, errno, "cannot make a pipe")
@@ -207,30 +207,32 @@ static int start_tool(struct where *w, struct where_run *r, const struct where_p
 }
 
 /* False when no tool could be started. The process then counts as answered, with the reason. */
-static bool start_run(struct where *w, struct where_run *r, struct where_worker *k, size_t p)
+static bool start_run(struct stacks *stacks, struct stacks_run *r, struct stacks_worker *k, size_t p)
 {
     struct err e = ERR_INIT;
-    struct where_process now;
+    struct inspected_process now;
     bool ignored;
-    if (!where_read(k->process[p].pid, &now, &ignored) || now.start != k->process[p].start)
+    r->text = malloc(OUTPUT_MAX + 1);
+    if (!inspect_read(k->process[p].pid, &now, &ignored) || now.start != k->process[p].start)
         err_set(&e, ERR_SYSTEM, "it has ended");
-    else if (!(r->text = malloc(OUTPUT_MAX + 1)))
+    else if (!r->text)
         err_set(&e, ERR_MEMORY, "no memory");
-    else if (start_tool(w, r, &now, &e) < 0)
-        free(r->text);
+    else
+        start_tool(stacks, r, &now, &e);
     if (e.code) {
+        free(r->text);
         snprintf(k->no_stack[p], sizeof k->no_stack[p], "%.100s", e.text);
         k->ready++;
         return false;
     }
-    r->owner = w;
+    r->owner = stacks;
     r->worker = k;
     r->process = p;
     r->len = 0;
     r->late = false;
-    r->deadline = clock_now() + WHERE_TOOL_MS * NSEC_PER_MSEC;
+    r->deadline = clock_now() + STACKS_TOOL_MS * NSEC_PER_MSEC;
     r->poll.data = r;
-    uv_poll_init(w->loop, &r->poll, r->fd);
+    uv_poll_init(stacks->loop, &r->poll, r->fd);
     uv_poll_start(&r->poll, UV_READABLE, on_output);
     return true;
 }
@@ -239,142 +241,145 @@ static bool start_run(struct where *w, struct where_run *r, struct where_worker 
 
 static void on_timer(uv_timer_t *timer)
 {
-    struct where *w = timer->data;
+    struct stacks *stacks = timer->data;
     uint64_t now = clock_now();
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-        if (w->run[i].pid && now >= w->run[i].deadline)
-            kill_run(&w->run[i]);
-    if (now < w->limit) {
-        start_tools(w);
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->run[i].pid && now >= stacks->run[i].deadline)
+            kill_run(&stacks->run[i]);
+    if (now < stacks->limit) {
+        start_tools(stacks);
         return;
     }
-    end_at_limit(w);
-    where_stop(w);
+    end_at_limit(stacks);
+    stacks_stop(stacks);
 }
 
 /* Until the next tool is late, or the limit. */
-static void set_timer(struct where *w)
+static void set_timer(struct stacks *stacks)
 {
-    uint64_t next = w->limit, now = clock_now();
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-        if (w->run[i].pid && !w->run[i].late && w->run[i].deadline < next)
-            next = w->run[i].deadline;
-    uv_timer_start(&w->timer, on_timer, next > now ? (next - now) / NSEC_PER_MSEC + 1 : 0, 0);
+    uint64_t next = stacks->limit, now = clock_now();
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->run[i].pid && !stacks->run[i].late && stacks->run[i].deadline < next)
+            next = stacks->run[i].deadline;
+    uv_timer_start(&stacks->timer, on_timer, next > now ? (next - now) / NSEC_PER_MSEC + 1 : 0, 0);
 }
 
 /* The next process that has not been looked at. */
-static struct where_worker *next_worker(struct where *w)
+static struct stacks_worker *next_worker(struct stacks *stacks)
 {
-    while (w->next < w->count && w->worker[w->next].next == w->worker[w->next].count)
-        w->next++;
-    return w->next < w->count ? &w->worker[w->next] : NULL;
+    while (stacks->next < stacks->count &&
+           stacks->worker[stacks->next].next == stacks->worker[stacks->next].count)
+        stacks->next++;
+    return stacks->next < stacks->count ? &stacks->worker[stacks->next] : NULL;
 }
 
-static struct where_run *free_run(struct where *w)
+static struct stacks_run *free_run(struct stacks *stacks)
 {
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-        if (!w->run[i].owner)
-            return &w->run[i];
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (!stacks->run[i].owner)
+            return &stacks->run[i];
     return NULL;
 }
 
-static void start_tools(struct where *w)
+static void start_tools(struct stacks *stacks)
 {
-    struct where_worker *k;
-    struct where_run *r;
-    if (!w->active)
+    struct stacks_worker *k;
+    struct stacks_run *r;
+    if (!stacks->active)
         return;
-    while (w->tool[0] && !w->events->busy(w->ctx) && (r = free_run(w)) && (k = next_worker(w)))
-        (void)start_run(w, r, k, k->next++);
-    for (size_t i = 0; i < w->count; i++)
-        if (!w->worker[i].told && (!w->tool[0] || w->worker[i].ready == w->worker[i].count))
-            tell_worker(w, &w->worker[i]);
-    if (w->told == w->count)
-        finish_all(w);
+    while (stacks->tool[0] && !stacks->events->busy(stacks->ctx) && (r = free_run(stacks)) != NULL &&
+           (k = next_worker(stacks)) != NULL)
+        (void)start_run(stacks, r, k, k->next++);
+    for (size_t i = 0; i < stacks->count; i++)
+        if (!stacks->worker[i].told &&
+            (!stacks->tool[0] || stacks->worker[i].ready == stacks->worker[i].count))
+            tell_worker(stacks, &stacks->worker[i]);
+    if (stacks->told == stacks->count)
+        finish_all(stacks);
     else
-        set_timer(w);
+        set_timer(stacks);
 }
 
-static void find_tool(struct where *w)
+static void find_tool(struct stacks *stacks)
 {
     struct err e = ERR_INIT;
-    w->is_gdb = false;
-    if (spawn_find("eu-stack", getenv("PATH"), NULL, w->tool, sizeof w->tool, &e) == 0)
+    stacks->is_gdb = false;
+    if (spawn_find("eu-stack", getenv("PATH"), NULL, stacks->tool, sizeof stacks->tool, &e) == 0)
         return;
-    w->is_gdb = true;
-    if (spawn_find("gdb", getenv("PATH"), NULL, w->tool, sizeof w->tool, &e) < 0)
-        w->tool[0] = '\0';
+    stacks->is_gdb = true;
+    if (spawn_find("gdb", getenv("PATH"), NULL, stacks->tool, sizeof stacks->tool, &e) < 0)
+        stacks->tool[0] = '\0';
 }
 
-void where_start(struct where *w, uv_loop_t *loop, const struct where_events *events, void *ctx,
-                 const struct workers *workers, int cgroup_fd, uint32_t limit_ms)
+void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_events *events, void *ctx,
+                  const struct workers *workers, int cgroup_fd, uint32_t limit_ms)
 {
-    if (w->opened) {
-        if (!w->active)
+    if (stacks->opened) {
+        if (!stacks->active)
             events->done(ctx, "");
         return; /* one look a job */
     }
-    w->loop = loop;
-    w->events = events;
-    w->ctx = ctx;
-    w->opened = w->active = true;
-    w->cgroup_fd = cgroup_fd;
-    w->limit = clock_now() + limit_ms * NSEC_PER_MSEC;
-    uv_timer_init(loop, &w->timer);
-    w->timer.data = w;
-    w->worker = calloc(workers->count ? workers->count : 1, sizeof *w->worker);
-    find_tool(w);
-    for (size_t i = 0; w->worker && i < workers->count; i++) {
-        struct where_worker *k = &w->worker[w->count];
+    stacks->loop = loop;
+    stacks->events = events;
+    stacks->ctx = ctx;
+    stacks->opened = stacks->active = true;
+    stacks->cgroup_fd = cgroup_fd;
+    stacks->limit = clock_now() + limit_ms * NSEC_PER_MSEC;
+    uv_timer_init(loop, &stacks->timer);
+    stacks->timer.data = stacks;
+    stacks->worker = calloc(workers->count ? workers->count : 1, sizeof *stacks->worker);
+    find_tool(stacks);
+    for (size_t i = 0; stacks->worker && i < workers->count; i++) {
+        struct stacks_worker *k = &stacks->worker[stacks->count];
         if (!workers->item[i].alive)
             continue;
         k->rank = workers->item[i].rank;
-        k->count = where_find(workers->item[i].pid, k->process, WHERE_PROCESSES);
-        w->count += k->count > 0;
+        k->count = inspect_find(workers->item[i].pid, k->process, STACKS_PROCESSES);
+        stacks->count += k->count > 0;
     }
-    start_tools(w);
+    start_tools(stacks);
 }
 
-void where_resume(struct where *w)
+void stacks_resume(struct stacks *stacks)
 {
-    if (w->active)
-        start_tools(w);
+    if (stacks->active)
+        start_tools(stacks);
 }
 
-bool where_reaped(struct where *w, pid_t pid)
+bool stacks_reaped(struct stacks *stacks, pid_t pid)
 {
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++) {
-        if (w->run[i].pid != pid || pid == 0)
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++) {
+        if (stacks->run[i].pid != pid || pid == 0)
             continue;
-        end_run(&w->run[i]);
+        end_run(&stacks->run[i]);
         return true;
     }
     return false;
 }
 
-void where_stop(struct where *w)
+void stacks_stop(struct stacks *stacks)
 {
-    w->active = false;
-    if (w->opened)
-        uv_timer_stop(&w->timer);
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-        if (w->run[i].pid)
-            kill_run(&w->run[i]);
+    stacks->active = false;
+    if (stacks->opened)
+        uv_timer_stop(&stacks->timer);
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->run[i].pid)
+            kill_run(&stacks->run[i]);
 }
 
-void where_close(struct where *w)
+void stacks_close(struct stacks *stacks)
 {
-    where_stop(w);
-    for (size_t i = 0; i < WHERE_AT_ONCE; i++)
-        if (w->run[i].pid)
-            release_run(&w->run[i]);
-    for (size_t i = 0; i < w->count; i++)
-        for (size_t p = 0; p < WHERE_PROCESSES; p++)
-            free(w->worker[i].stack[p]);
-    free(w->worker);
-    w->worker = NULL;
-    w->count = 0;
-    if (w->opened)
-        uv_close((uv_handle_t *)&w->timer, NULL);
-    w->opened = false;
+    stacks_stop(stacks);
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->run[i].pid)
+            release_run(&stacks->run[i]);
+    for (size_t i = 0; i < stacks->count; i++)
+        for (size_t p = 0; p < STACKS_PROCESSES; p++)
+            free(stacks->worker[i].stack[p]);
+    free(stacks->worker);
+    stacks->worker = NULL;
+    stacks->count = 0;
+    if (stacks->opened)
+        uv_close((uv_handle_t *)&stacks->timer, NULL);
+    stacks->opened = false;
 }

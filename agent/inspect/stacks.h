@@ -2,7 +2,7 @@
  * of its threads.
  *
  *   start    /proc is read for every living worker at once; without a tool that is the whole answer
- *   stacks   eu-stack, or gdb, runs for one process after the other, WHERE_AT_ONCE at a time, as a child of
+ *   stacks   eu-stack, or gdb, runs for one process after the other, STACKS_AT_ONCE at a time, as a child of
  *            the session in the job's cgroup; a worker is told when all its processes were looked at
  *   done     all workers are told; after the limit, the others are told without a stack
  *
@@ -15,17 +15,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 #include "agent/inspect/stacks_proc.h"
 #include "agent/worker/worker.h"
 #include "common/protocol/control.pb-c.h"
 
-#define WHERE_AT_ONCE   4
-#define WHERE_PROCESSES 3 /* of a worker */
-#define WHERE_TOOL_MS   2000
+#define STACKS_AT_ONCE   4
+#define STACKS_PROCESSES 3 /* of a worker */
+#define STACKS_TOOL_MS   2000
 
-struct where_events {
+struct stacks_events {
     /* A worker's answer; valid during the call. */
     void (*found)(void *ctx, Hvd__Where *where);
     /* No more will come. `tool` is the name of the one that was used, or empty. */
@@ -34,12 +35,12 @@ struct where_events {
     bool (*busy)(void *ctx);
 };
 
-struct where_worker;
+struct stacks_worker;
 
-struct where_run { /* a tool that runs */
-    struct where *owner;
+struct stacks_run { /* a tool that runs */
+    struct stacks *owner;
     pid_t pid; /* 0: none */
-    struct where_worker *worker;
+    struct stacks_worker *worker;
     size_t process;
     uint64_t deadline;
     bool late;
@@ -49,16 +50,16 @@ struct where_run { /* a tool that runs */
     size_t len;
 };
 
-struct where {
+struct stacks {
     uv_loop_t *loop;
-    const struct where_events *events;
+    const struct stacks_events *events;
     void *ctx;
     bool opened, active;
     uv_timer_t timer;
     uint64_t limit;
-    struct where_worker *worker;
+    struct stacks_worker *worker;
     size_t count, next, told;
-    struct where_run run[WHERE_AT_ONCE];
+    struct stacks_run run[STACKS_AT_ONCE];
     char tool[4096]; /* path, or empty */
     bool is_gdb;
     int cgroup_fd; /* of the tools */
@@ -66,15 +67,25 @@ struct where {
 
 /* Begins to look at the living ones of `workers`; ignored while it does already. At the latest after
  * `limit_ms` `done` comes, perhaps from within. */
-void where_start(struct where *w, uv_loop_t *loop, const struct where_events *events, void *ctx,
-                 const struct workers *workers, int cgroup_fd, uint32_t limit_ms);
+void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_events *events, void *ctx,
+                  const struct workers *workers, int cgroup_fd, uint32_t limit_ms);
 /* No longer busy: goes on. */
-void where_resume(struct where *w);
+void stacks_resume(struct stacks *stacks);
 /* True when `pid` was a tool. */
-bool where_reaped(struct where *w, pid_t pid);
+bool stacks_reaped(struct stacks *stacks, pid_t pid);
 /* Kills the tools and says nothing more. */
-void where_stop(struct where *w);
+void stacks_stop(struct stacks *stacks);
 /* The handles' last callbacks come when the loop runs again. */
-void where_close(struct where *w);
+void stacks_close(struct stacks *stacks);
+
+/* ---- from the tools' output ---------------------------------------------------------------------------- */
+
+/* From what eu-stack and gdb print to stacks that can be compared: function names without addresses and
+ * arguments, innermost first, one line for each different stack of a process's threads. Pure.
+ *
+ * Lines as "read < load < main" and "3 threads: futex_wait < worker", that of the main thread (`pid`) first.
+ * Long stacks lose their middle; what does not fit into `size` is left out at the end. False when there is no
+ * frame in `text`. */
+bool stacks_parse(const char *text, pid_t pid, char *out, size_t size);
 
 #endif

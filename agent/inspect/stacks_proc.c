@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "agent/worker/descendants.h"
+#include "common/base/file.h"
 
 #define CHILDREN_MAX 16
 #define DEPTH_MAX    16
 
-bool where_parse_stat(const char *text, long ticks, struct where_process *out)
+bool inspect_parse_stat(const char *text, long ticks, struct inspected_process *out)
 {
     uint64_t user, system;
     /* The name stands in parentheses and may hold anything, parentheses too: the last one counts. */
@@ -30,7 +31,7 @@ bool where_parse_stat(const char *text, long ticks, struct where_process *out)
     return true;
 }
 
-const char *where_state_word(char state)
+const char *inspect_state_word(char state)
 {
     switch (state) {
     case 'R':
@@ -98,7 +99,7 @@ static const struct {
 #endif
 };
 
-bool where_parse_wait(const char *syscall_text, const char *wchan, char *out, size_t size)
+bool inspect_parse_wait(const char *syscall_text, const char *wchan, char *out, size_t size)
 {
     char name[32] = "", *end;
     char function[48] = "";
@@ -128,37 +129,33 @@ static void read_file(pid_t pid, const char *file, char *text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
-    text[n > 0 ? n : 0] = '\0';
-    if (fd >= 0)
-        close(fd);
+    (void)file_read(path, 0, text, size);
 }
 
-bool where_read(pid_t pid, struct where_process *out, bool *for_children)
+bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children)
 {
     char text[1024], wchan[64];
-    *out = (struct where_process){.pid = pid};
+    *out = (struct inspected_process){.pid = pid};
     *for_children = false;
     read_file(pid, "stat", text, sizeof text);
-    if (!where_parse_stat(text, sysconf(_SC_CLK_TCK), out) || out->state == 'Z' || out->state == 'X')
+    if (!inspect_parse_stat(text, sysconf(_SC_CLK_TCK), out) || out->state == 'Z' || out->state == 'X')
         return false;
     if (out->state != 'S' && out->state != 'D')
         return true; /* it waits for nothing that would be a system call's */
     read_file(pid, "syscall", text, sizeof text);
     read_file(pid, "wchan", wchan, sizeof wchan);
-    *for_children = where_parse_wait(text, wchan, out->waits, sizeof out->waits);
+    *for_children = inspect_parse_wait(text, wchan, out->waits, sizeof out->waits);
     return true;
 }
 
-static size_t find_processes(pid_t pid, struct where_process *out, size_t max, unsigned depth)
+static size_t find_processes(pid_t pid, struct inspected_process *out, size_t max, unsigned depth)
 {
     pid_t child[CHILDREN_MAX];
     bool for_children;
     size_t found = 0;
-    if (max == 0 || !where_read(pid, out, &for_children))
+    if (max == 0 || !inspect_read(pid, out, &for_children))
         return 0;
-    struct where_process self = *out;
+    struct inspected_process self = *out;
     size_t count = for_children && depth < DEPTH_MAX ? descendants_children(pid, child, CHILDREN_MAX) : 0;
     for (size_t i = 0; i < count; i++)
         found += find_processes(child[i], out + found, max - found, depth + 1);
@@ -168,7 +165,7 @@ static size_t find_processes(pid_t pid, struct where_process *out, size_t max, u
     return 1;
 }
 
-size_t where_find(pid_t worker, struct where_process *out, size_t max)
+size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max)
 {
     return find_processes(worker, out, max, 0);
 }

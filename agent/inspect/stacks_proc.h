@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct where_process {
+struct inspected_process {
     pid_t pid;
     char name[32];
     char state;      /* as in /proc/PID/stat */
@@ -19,16 +19,16 @@ struct where_process {
 };
 
 /* From the text of /proc/PID/stat; `ticks` a second. False when it is no such text. */
-bool where_parse_stat(const char *text, long ticks, struct where_process *out);
+bool inspect_parse_stat(const char *text, long ticks, struct inspected_process *out);
 /* "running", "sleeping", "uninterruptible", "stopped", ... */
-const char *where_state_word(char state);
+const char *inspect_state_word(char state);
 /* From the texts of /proc/PID/syscall and /proc/PID/wchan; either may be empty. Returns true when that is a
  * wait for children, or for the signal of their end. */
-bool where_parse_wait(const char *syscall_text, const char *wchan, char *out, size_t size);
+bool inspect_parse_wait(const char *syscall_text, const char *wchan, char *out, size_t size);
 
 /* Reads it from /proc; false when it is gone or a zombie. *for_children: it only waits for its children. */
-bool where_read(pid_t pid, struct where_process *out, bool *for_children);
+bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children);
 /* The processes to look at, from `worker` downwards. Returns how many, at most `max`. */
-size_t where_find(pid_t worker, struct where_process *out, size_t max);
+size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max);
 
 #endif

@@ -1,7 +1,7 @@
 /*   eu-stack -m      TID 12:                               #1  0x00007f8 sleep - /usr/lib/libc.so.6
  *   gdb              Thread 1 (... (LWP 12) "name"):       #1  0x00007f8 in sleep (seconds=1) at sleep.c:55
  *                                                          #2  0x00007f8 in ?? () from /usr/lib/libx.so */
-#include "agent/inspect/stacks_tool.h"
+#include "agent/inspect/stacks.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct stack {
     bool main;
 };
 
-struct stacks {
+struct thread_stacks {
     struct stack item[THREADS_MAX];
     size_t count;
 };
@@ -79,7 +79,7 @@ static void append_text(char *out, size_t size, const char *text)
 }
 
 /* Without what comes before main, which is the same everywhere. */
-static void end_thread(struct stacks *s, struct thread *t)
+static void end_thread(struct thread_stacks *s, struct thread *t)
 {
     char line[(INNER + OUTER + 2) * (FUNCTION_MAX + 3)] = "", gap[48];
     size_t n = t->frames;
@@ -123,7 +123,7 @@ static bool begins_thread(const char *line, pid_t pid, bool *main)
     return number;
 }
 
-static void put_stacks(const struct stacks *s, char *out, size_t size)
+static void put_stacks(const struct thread_stacks *s, char *out, size_t size)
 {
     char head[48];
     size_t used = 0;
@@ -145,9 +145,9 @@ static void put_stacks(const struct stacks *s, char *out, size_t size)
     }
 }
 
-bool where_stack_parse(const char *text, pid_t pid, char *out, size_t size)
+bool stacks_parse(const char *text, pid_t pid, char *out, size_t size)
 {
-    struct stacks *s = calloc(1, sizeof *s);
+    struct thread_stacks *s = calloc(1, sizeof *s);
     struct thread *t = calloc(1, sizeof *t);
     char line[1024];
     bool main;

@@ -74,7 +74,7 @@ struct rendezvous_method {
     void *(*open)(struct rendezvous *r, struct err *e);
     /* A rank of any host has ended: operations that wait for it end with an error. r->end[rank] says why. */
     void (*rank_ended)(void *state, uint32_t rank);
-    /* Closes everything; handles are done with when the loop has run again. `state` is freed then or now. */
+    /* Closes everything; the handles are closed when the loop has run again. `state` is freed then or now. */
     void (*close)(void *state);
 };
 

@@ -64,7 +64,7 @@ void child_let_go(struct child *c);
 void child_end(struct child *c);
 /* True when `pid` was it. */
 bool child_reaped(struct child *c, pid_t pid, uint32_t status, uint32_t signal);
-/* The timer is done with when the loop has run again. */
+/* The timer is closed when the loop has run again. */
 void child_close(struct child *c);
 
 #endif

@@ -65,11 +65,18 @@ static void on_engine_failed(void *ctx, const char *text)
         session_send_fault(s, "%s", text);
 }
 
-static void on_poisoned(void *ctx, uint32_t rank)
+static void on_poisoned(void *ctx, uint32_t rank, const char *why)
 {
     struct session *s = ctx;
     s->engine->poisoned = true;
     s->engine->poisoned_by = rank;
+    if (!*why)
+        return;
+    Hvd__GaveUp gave_up = HVD__GAVE_UP__INIT;
+    gave_up.rank = rank;
+    gave_up.text = (char *)why;
+    CONTROL(m, GAVE_UP, gave_up, &gave_up);
+    session_send_control(s, &m);
 }
 
 static void on_engine_notice(void *ctx, uint32_t level, const char *text)

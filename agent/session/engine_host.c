@@ -110,7 +110,7 @@ static void handle_message(struct engine_host *h, const Hvd__Engine *m)
         h->events->shut_down(h->ctx, m->shut_down->rank);
         break;
     case HVD__ENGINE__BODY_POISONED:
-        h->events->poisoned(h->ctx, m->poisoned->rank);
+        h->events->poisoned(h->ctx, m->poisoned->rank, m->poisoned->why);
         break;
     case HVD__ENGINE__BODY_NOTICE:
         h->events->notice(h->ctx, m->notice->level, m->notice->text);
@@ -182,15 +182,8 @@ static void write_waiting(struct engine_host *h)
 {
     if (h->state != ENGINE_RUNNING)
         return;
-    while (h->out.len > 0) {
-        ssize_t n = send(h->fd, buf_data(&h->out), h->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0)
-            buf_consume(&h->out, (size_t)n);
-        else if (errno == EAGAIN)
-            break;
-        else if (errno != EINTR)
-            return; /* reading finds the end */
-    }
+    if (buf_send(&h->out, h->fd) < 0)
+        return; /* reading finds the end */
     uv_poll_start(&h->poll, UV_READABLE | (h->out.len ? UV_WRITABLE : 0), on_ready);
 }
 

@@ -31,8 +31,9 @@ struct engine_host_events {
     void (*link)(void *ctx, Hvd__Link *link);
     void (*initialized)(void *ctx, uint32_t rank);
     void (*shut_down)(void *ctx, uint32_t rank);
-    /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). */
-    void (*poisoned)(void *ctx, uint32_t rank);
+    /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). `why` is
+     * the sentence of a rank that gave up, else "". */
+    void (*poisoned)(void *ctx, uint32_t rank, const char *why);
     void (*notice)(void *ctx, uint32_t level, const char *text);
     /* It is about to end the job, for a reason that is no rank's end. */
     void (*fault)(void *ctx, const char *text);

@@ -167,7 +167,8 @@ static int find_facts(struct session *s, const Hvd__Hello *h, struct err *e)
     return session_ports_choose(&job->ports, h, ranks_at_most(&s->job, h), e);
 }
 
-/* The paths are told to the guard before the cgroup is made, and again when there is none. */
+/* The guard gets the path before the cgroup is made, and once more after that: then the path is empty if no
+ * cgroup could be made. */
 static void contain_job(struct session *s)
 {
     char name[128];

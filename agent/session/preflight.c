@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/process/spawn.h"
 
 #define FIRST_LINE 256 /* bytes of a script that the kernel reads */
@@ -71,13 +72,8 @@ int preflight_directory(const char *wdir, const char *launcher_dir, bool or_home
 /* The words behind #! of a script; false when there is none. */
 static bool read_interpreter(const char *path, char line[FIRST_LINE], char **program, char **argument)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t n = fd < 0 ? -1 : read(fd, line, FIRST_LINE - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n < 3 || line[0] != '#' || line[1] != '!')
+    if (file_read(path, O_NONBLOCK | O_NOCTTY, line, FIRST_LINE) < 3 || line[0] != '#' || line[1] != '!')
         return false;
-    line[n] = '\0';
     line[2 + strcspn(line + 2, "\n")] = '\0';
     char *at = line + 2 + strspn(line + 2, " \t");
     *program = at;

@@ -124,8 +124,9 @@ int preload_files_open(struct preload_files *p, const struct job_dir *dir, Hvd__
     if (!p->auth)
         return -1;
     snprintf(p->path, sizeof p->path, "%s/" DIRECTORY, dir->path);
-    if (mkdirat(dir->fd, DIRECTORY, 0700) < 0 ||
-        (p->dir_fd = openat(dir->fd, DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+    bool made = mkdirat(dir->fd, DIRECTORY, 0700) == 0;
+    p->dir_fd = made ? openat(dir->fd, DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (p->dir_fd < 0)
         return err_sys(e, errno, "cannot make %s", p->path);
     return advance_file(p, e);
 }

@@ -338,7 +338,7 @@ static void begin_ending(void *owner)
     struct session *s = owner;
     EACH_PART(s, p, ending)
         p->ending(s);
-    reap_now(&s->reap); /* a worker that has died already was not ended by us */
+    reap_now(&s->reap); /* workers that have died before this were not ended by us */
     workers_are_ended(&s->workers);
     if (!session_parts_delay_end(s, false))
         send_term(s);

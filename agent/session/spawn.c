@@ -38,8 +38,9 @@ static int check_spawn(const Hvd__Spawn *p, struct err *e)
     for (size_t i = 0; i < p->n_worker; i++) {
         const Hvd__Worker *w = p->worker[i];
         if (w->rank != host_rank(here, (uint32_t)i) || w->local_rank != i || w->cross_rank >= w->cross_size)
-            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has rank %u, local rank %u, in place %zu",
-                           w->rank, w->local_rank, i);
+            return err_set(e, ERR_PROTOCOL,
+                           "the launcher's Spawn has a wrong worker %zu: rank %u, local rank %u", i, w->rank,
+                           w->local_rank);
     }
     return spawn_programs_check(p, e);
 }

@@ -7,7 +7,7 @@
 #define INSPECT_MAX_MS 60000
 
 struct session_stacks {
-    struct where where;
+    struct stacks of_workers;
 };
 
 static void on_found(void *ctx, Hvd__Where *where)
@@ -30,14 +30,15 @@ static bool launcher_is_busy(void *ctx)
     return channel_control_waiting(&s->launcher.channel) > ANSWERS_BUSY;
 }
 
-static const struct where_events where_events = {on_found, on_all_found, launcher_is_busy};
+static const struct stacks_events stacks_events = {on_found, on_all_found, launcher_is_busy};
 
 const char *session_inspect(struct session *s, const Hvd__Control *m)
 {
     const Hvd__Inspect *inspect = m->inspect;
     uint32_t limit = inspect->limit_ms < INSPECT_MAX_MS ? inspect->limit_ms : INSPECT_MAX_MS;
     if (s->fsm.state == SESSION_RUNNING)
-        where_start(&s->stacks->where, &s->loop, &where_events, s, &s->workers, s->containment.fd, limit);
+        stacks_start(&s->stacks->of_workers, &s->loop, &stacks_events, s, &s->workers, s->containment.fd,
+                     limit);
     else
         on_all_found(s, "");
     return NULL;
@@ -45,23 +46,23 @@ const char *session_inspect(struct session *s, const Hvd__Control *m)
 
 static bool reap_tool(struct session *s, const struct reaped *child)
 {
-    return where_reaped(&s->stacks->where, child->pid);
+    return stacks_reaped(&s->stacks->of_workers, child->pid);
 }
 
 static void resume_tools(struct session *s)
 {
     if (!launcher_is_busy(s))
-        where_resume(&s->stacks->where);
+        stacks_resume(&s->stacks->of_workers);
 }
 
 static void stop_tools(struct session *s)
 {
-    where_stop(&s->stacks->where);
+    stacks_stop(&s->stacks->of_workers);
 }
 
 static void close_stacks(struct session *s)
 {
-    where_close(&s->stacks->where);
+    stacks_close(&s->stacks->of_workers);
 }
 
 const struct session_part session_part_stacks = {

@@ -1,16 +1,19 @@
 /* The session's answers to hvdctl (status_server.h). */
-#include "agent/session/status_server.h"
-
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "agent/inspect/stacks_proc.h"
-#include "agent/inspect/usage.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
+#include "agent/session/status_server.h"
+#include "agent/worker/descendants.h"
 #include "common/base/clock.h"
+#include "common/base/file.h"
 
 #define LOOK_MS 100
 
@@ -27,6 +30,60 @@ struct session_status {
     struct status_server server;
     struct answer *answer; /* NULL: nobody has asked */
 };
+
+/* ---- the use of a worker ------------------------------------------------------------------------------- */
+
+/* CPU time and memory that a worker uses now, with all processes below it. */
+
+struct usage {
+    char state; /* of the process itself, as in /proc/PID/stat; 0: it has gone */
+    uint64_t cpu_ms;
+    uint64_t memory_kib; /* resident; what processes share counts once for each */
+};
+
+#define PROCESSES_MAX 256 /* of a worker that are looked at */
+
+/* False when it has gone. */
+static bool read_proc(pid_t pid, const char *file, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    return file_read(path, 0, text, size) > 0;
+}
+
+static struct usage usage_of_one(pid_t pid)
+{
+    char text[1024];
+    struct inspected_process p;
+    struct usage u = {0};
+    unsigned long pages = 0;
+    if (!read_proc(pid, "stat", text, sizeof text) || !inspect_parse_stat(text, sysconf(_SC_CLK_TCK), &p))
+        return u;
+    u.state = p.state;
+    u.cpu_ms = p.cpu_ms;
+    if (read_proc(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1)
+        u.memory_kib = (uint64_t)pages * ((uint64_t)sysconf(_SC_PAGESIZE) / 1024);
+    return u;
+}
+
+static struct usage usage_of(pid_t pid)
+{
+    pid_t list[PROCESSES_MAX] = {pid};
+    struct usage sum = usage_of_one(pid);
+    size_t count = 1;
+    for (size_t i = 0; i < count; i++) {
+        size_t n = descendants_children(list[i], list + count, PROCESSES_MAX - count);
+        for (size_t k = count; k < count + n; k++) {
+            struct usage u = usage_of_one(list[k]);
+            sum.cpu_ms += u.cpu_ms;
+            sum.memory_kib += u.memory_kib;
+        }
+        count += n;
+    }
+    return sum;
+}
+
+/* ---- the answers --------------------------------------------------------------------------------------- */
 
 static void free_answer(struct session *s)
 {
@@ -90,7 +147,7 @@ static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankSt
     r->shut_down = w->shut_down;
     r->state = state;
     if (w->alive) {
-        snprintf(state, size, "%s", where_state_word(u->state));
+        snprintf(state, size, "%s", inspect_state_word(u->state));
         r->cpu_ms = u->cpu_ms;
         r->memory_kib = u->memory_kib;
         r->run_ms = ms_since(w->began);

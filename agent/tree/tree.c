@@ -34,7 +34,8 @@ bool tree_is_neighbour(uint32_t self, uint32_t host)
     return (self > 0 && tree_parent(self) == host) || (host > 0 && tree_parent(host) == self);
 }
 
-uint32_t tree_next_hop(const struct tree *x, uint32_t host)
+/* The neighbour on the way to `host`. */
+static uint32_t tree_next_hop(const struct tree *x, uint32_t host)
 {
     if (!tree_is_below(x->self, host))
         return tree_parent(x->self);
@@ -166,7 +167,7 @@ static int on_request(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m
         return 0;
     }
     struct err none = ERR_INIT;
-    err_set(&none, ERR_NOT_FOUND, "nobody answers there");
+    err_set(&none, ERR_NOT_FOUND, "the service does not run there");
     tree_answer(x, m->service, m->origin, m->ticket, &none, NULL, 0);
     return 0;
 }

@@ -353,7 +353,7 @@ bool gather_cancel(struct tree *x, uint64_t handle, const struct err *why)
 void tree_forget(struct tree *x, enum tree_service service, const void *id, size_t id_len)
 {
     struct gather_round **at = &x->round, *r;
-    while ((r = *at) && !same_id(service, id, id_len, r->service, r->id, r->id_len))
+    while ((r = *at) != NULL && !same_id(service, id, id_len, r->service, r->id, r->id_len))
         at = &r->next;
     if (!r)
         return;

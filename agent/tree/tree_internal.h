@@ -67,8 +67,6 @@ struct tree {
 uint32_t tree_children(const struct tree *x, uint32_t *end);
 /* Is `host` in the subtree of `top`? */
 bool tree_is_below(uint32_t top, uint32_t host);
-/* The neighbour on the way to `host`. */
-uint32_t tree_next_hop(const struct tree *x, uint32_t host);
 /* An operation fails because of x->broken. */
 void tree_missed(struct tree *x);
 void tree_send(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m);

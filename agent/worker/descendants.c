@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
+
 struct pid_list {
     struct entry {
         pid_t pid, parent;
@@ -77,13 +79,8 @@ static bool read_stat(pid_t pid, struct proc_stat *out)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
+    if (file_read(path, 0, text, sizeof text) <= 0)
         return false;
-    text[n] = '\0';
     /* The name stands in parentheses and may hold anything, parentheses too: the last one counts. */
     char *open_paren = strchr(text, '('), *close_paren = strrchr(text, ')');
     int parent;

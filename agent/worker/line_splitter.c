@@ -16,7 +16,7 @@ static size_t first_end(const uint8_t *bytes, size_t len)
 {
     const uint8_t *newline = memchr(bytes, '\n', len);
     size_t before = newline ? (size_t)(newline - bytes) : len;
-    for (const uint8_t *p = bytes; (p = memchr(p, '\r', before - (size_t)(p - bytes))); p++)
+    for (const uint8_t *p = bytes; (p = memchr(p, '\r', before - (size_t)(p - bytes))) != NULL; p++)
         if (ends_line(bytes, (size_t)(p - bytes), len))
             return (size_t)(p - bytes) + 1;
     return newline ? before + 1 : 0;

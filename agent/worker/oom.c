@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 
 uint64_t oom_count(const char *text)
@@ -20,11 +21,7 @@ uint64_t oom_count(const char *text)
 static uint64_t read_count(const char *file)
 {
     char text[4096];
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    (void)file_read(file, 0, text, sizeof text);
     return oom_count(text);
 }
 

@@ -5,14 +5,13 @@
 #define HVD_AGENT_WORKER_OOM_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "agent/worker/containment.h"
 
 struct oom {
-    char file[CONTAINMENT_PATH_MAX + 32]; /* that has the count; empty: none */
-    uint64_t seen;                        /* kills that were there before or have been explained */
+    char file[CONTAINMENT_PATH_MAX + 32]; /* that has the count of kills; empty: none */
+    uint64_t seen;                        /* kills before the job, or already explained */
 };
 
 /* The count of the cgroup at `containment` (may be empty), or else of our own, v2 or v1. */

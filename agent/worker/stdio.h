@@ -73,9 +73,9 @@ struct inlet {
     uint32_t rank;
     struct buf waiting;
     uint32_t granted; /* bytes that the launcher may still send */
-    bool terminal;    /* ours of a pseudo terminal */
+    bool terminal;    /* `fd` is our end of a pseudo terminal */
     bool begun;       /* a line whose end has not come */
-    bool ending;      /* close it when all was written */
+    bool ending;      /* close `fd` when all bytes were written */
 };
 
 int stdio_init(struct stdio *s, uv_loop_t *loop, const struct stdio_events *events, void *ctx, struct err *e);

@@ -72,7 +72,8 @@ static int open_pipes(int pipes[3][2], bool has_stdin)
     return 0;
 }
 
-/* In place of pipes: its end, which stands for all three, ours to be read, and the same to be written. */
+/* Opens a terminal in place of the pipes. The worker's end serves all three streams. Our end is opened twice,
+ * to read and to write. */
 static int open_terminal(int pipes[3][2], const Hvd__Window *size, struct err *e)
 {
     for (int i = 0; i < 3; i++)

@@ -20,7 +20,7 @@ struct worker {
     pid_t pid;
     bool alive;                  /* not reaped yet; its pid is also its process group */
     bool reported;               /* Exited was sent */
-    bool ended_by_us;            /* Teardown's signals were sent while it was alive */
+    bool ended_by_us;            /* it was alive when the signals of Teardown were sent */
     uint64_t fatal_sent;         /* bit n: signal n was forwarded to it */
     bool initialized, shut_down; /* told by the engine */
     uint32_t status, signal;

@@ -15,16 +15,16 @@ struct pairwise_peer {
     const uint8_t *from; /* this host's data for the peer */
     uint8_t *to;         /* the place for the peer's data */
     uint64_t send, take; /* bytes of both */
-    uint64_t limit;      /* it takes mine up to here */
+    uint64_t limit;      /* the peer takes my bytes up to here */
     uint64_t sent, got;
-    bool here; /* its one frame is */
+    bool here; /* the peer's only frame has arrived */
     uint32_t under_way;
 };
 
 struct pairwise {
     struct state s;
-    uint8_t *out; /* the base of `final` offsets; NULL: what arrives is not the result yet */
-    /* All has arrived and was sent, so that own data may change: the last step. NULL: there is none. */
+    uint8_t *out; /* the base of the offsets of `final`; NULL: arriving bytes are not the result yet */
+    /* The last step, when all bytes have arrived and were sent, so that own data may change. NULL: none. */
     void (*finish)(struct pairwise *p);
     bool finished;
     struct pairwise_peer peer[];

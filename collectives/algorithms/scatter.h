@@ -13,8 +13,8 @@
 
 struct scatter_peer {
     struct segment segment; /* owned by the peer */
-    bool begun;             /* it has granted something: its buffers exist */
-    uint64_t limit;         /* it takes my part of its segment up to here */
+    bool begun;             /* the peer has granted bytes, so its buffers exist */
+    uint64_t limit;         /* the peer takes my part of its segment up to here */
     uint64_t sent, got;
     uint64_t granted;                 /* by me */
     uint64_t gather_sent, gather_got; /* of the step after the scatter */

@@ -60,21 +60,21 @@ struct backend_request {
     uint64_t count; /* elements; allreduce and broadcast (for the others the parts say it) */
     const uint64_t *part, *part_in;
     hvd_dtype dtype;
-    /* A reduction of HVD_FLOAT32 whose result is rounded: to this 16-bit type, into `out`, where it has the
-     * same place among its elements as in data, of which then nothing is a result. 0: it is not. */
+    /* Not 0: the result of a reduction of HVD_FLOAT32 is rounded to this 16-bit type and written to `out`.
+     * Each element has the same index there as in `data`, and `data` then has no result. */
     hvd_dtype rounded;
     hvd_op op; /* allreduce, reducescatter; HVD_AVERAGE divides by divisor after the sum */
     uint32_t divisor;
     double postscale; /* of a reduction's result; 0 or 1: none */
-    /* How it travels; the same on every participant; 0: as the backend's configuration says. The result's
-     * bits do not depend on it. */
-    uint32_t eager_bytes; /* up to this, data goes without asking, at most BACKEND_EAGER_MAX */
+    /* Sizes of the transfer, the same on every participant. 0: as the backend's configuration says. The bits
+     * of the result do not depend on them. */
+    uint32_t eager_bytes; /* up to this size data is sent without a grant; at most BACKEND_EAGER_MAX */
     uint32_t piece_bytes; /* of the largest piece: a multiple of 64, at most BACKEND_PIECE_MAX */
     uint32_t root;        /* broadcast: a participant, by its index in the job */
-    /* Optional: bytes [offset, offset + size) of the result (out for an alltoall and what is rounded, else
-     * data) are final. Each byte of it once, in any order, before done. */
+    /* Optional: bytes [offset, offset + size) of the result are final. The result is `out` for an alltoall
+     * and a rounded reduction, else `data`. Each byte is reported once, in any order, before done. */
     void (*range)(void *ctx, uint64_t offset, uint64_t size);
-    /* error NULL: the result is complete and data the owner's again. */
+    /* error NULL: the result is complete, and the owner may change `data` again. */
     void (*done)(void *ctx, const struct err *error);
     void *ctx;
 };

@@ -111,7 +111,8 @@ int backend_tcp_control(struct backend *backend, uint32_t host, const void *data
     return 0;
 }
 
-/* Room for eager bytes that are ahead. */
+/* Memory for eager bytes of an operation that this host has not started. NULL: they are not legal now, or
+ * there is no memory. */
 static void *keep_early(struct tcp *tcp, struct op *op, uint32_t host, const struct link_bulk *head)
 {
     struct early *early = &op->early[host];

@@ -29,7 +29,6 @@ static _Thread_local int last_status;
 int fail(int status, const char *fmt, ...)
 {
     va_list args;
-
     va_start(args, fmt);
     vsnprintf(last_error, sizeof last_error, fmt, args);
     va_end(args);
@@ -51,6 +50,7 @@ int client_check(void)
     switch (atomic_load_explicit(&client.state, memory_order_acquire)) {
     case CLIENT_READY:
     case CLIENT_JOINING:
+    case CLIENT_GAVE_UP:
     case CLIENT_STRANDED:
         return HVD_SUCCESS;
     case CLIENT_FORKED:
@@ -65,11 +65,12 @@ int client_check(void)
 int client_may_begin(void)
 {
     int state = atomic_load_explicit(&client.state, memory_order_acquire);
-
     if (state == CLIENT_READY)
         return HVD_SUCCESS;
     if (state == CLIENT_STRANDED)
         return fail(HVD_ERR_ENGINE, "this host's engine has gone or does not move: nothing can begin");
+    if (state == CLIENT_GAVE_UP)
+        return fail(HVD_ERR_PEER, "%s", client.gave_up);
     return state == CLIENT_JOINING
                ? fail(HVD_ERR_IN_PROGRESS, "this rank is in hvd_join, which has not ended: nothing can begin")
                : client_check();
@@ -79,7 +80,6 @@ int fail_poisoned(void)
 {
     char text[SHM_TEXT_MAX];
     int status = region_poison_read(&client.region, text, sizeof text);
-
     return fail(status, "%s", text);
 }
 
@@ -105,7 +105,6 @@ void lookers_unlock(void)
 bool lock_unless_waited(pthread_mutex_t *lock)
 {
     bool locked = pthread_mutex_trylock(lock) == 0;
-
     if (locked)
         return true;
     lookers_lock(); /* from now on no thread only looks */
@@ -118,7 +117,6 @@ bool grow_array(void **array, size_t *capacity, size_t have, size_t each)
 {
     size_t more = *capacity ? 2 * *capacity : 64;
     void *larger = have < *capacity ? *array : realloc(*array, more * each);
-
     if (!larger)
         return false;
     if (have == *capacity)
@@ -132,7 +130,6 @@ bool grow_array(void **array, size_t *capacity, size_t have, size_t each)
 void engine_wake(void)
 {
     uint64_t one = 1;
-
     if (atomic_load(&client.region.header->engine_sleeping) && write(client.kick, &one, sizeof one) < 0)
         return; /* its counter is full: the engine is awake, or its beat will show that it is not */
 }
@@ -140,14 +137,12 @@ void engine_wake(void)
 static bool has_engine_hung_up(void)
 {
     struct pollfd p = {.fd = client.socket, .events = 0};
-
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
 bool engine_has_stopped(struct watchdog *w)
 {
     uint32_t beat = atomic_load(&client.region.header->beat);
-
     if (has_engine_hung_up())
         return true;
     w->quiet_ms = beat == w->beat ? w->quiet_ms + ENGINE_SLICE_MS : 0;
@@ -158,7 +153,6 @@ bool engine_has_stopped(struct watchdog *w)
 bool engine_has_stopped_polling(struct watchdog *w)
 {
     uint64_t now = clock_now();
-
     if (now - w->at < ENGINE_SLICE_MS * NSEC_PER_MSEC)
         return false;
     w->at = now;
@@ -173,7 +167,6 @@ bool engine_sleep(uint32_t prepared, struct watchdog *w)
 void engine_lose(void)
 {
     int ready = CLIENT_READY; /* hvd_join says at its end what becomes of it */
-
     atomic_store(&client.mailbox->left, 1);
     alarm_ring(client.mailbox); /* operations on GPUs must not go on */
     atomic_compare_exchange_strong(&client.state, &ready, CLIENT_STRANDED);
@@ -198,7 +191,6 @@ void watch_stop(enum watcher which)
 void watch_report(struct tensor *t, enum point point, uint64_t since)
 {
     uint8_t now = atomic_load(&watched);
-
     for (unsigned i = 0; i < WATCHERS; i++)
         if (now & 1u << i)
             watcher[i](t, point, since);

@@ -8,7 +8,8 @@
  *   operation.c  submitting an operation                  pending.c   operations that may end early
  *   solo.c       the path of a job of one rank            request.c   the checks that all calls share
  *   timeline.c   a file of all operations                 wait_policy.c  spin or sleep; wait or give up
- *   gpu/         the path of tensors in memory of GPUs    api/        the calls of hvd.h
+ *   sized.c      results that the caller allocates         forget.c    tensors without a use are forgotten
+ *   gpu/         the path of tensors in memory of GPUs     api/        the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or
  * on GPUs (gpu/). The last two are a `struct path_ops` (operation.h). */
@@ -32,18 +33,24 @@ enum client_state {
     CLIENT_NONE,
     CLIENT_READY,
     CLIENT_JOINING,  /* this rank has joined, and others have not */
+    CLIENT_GAVE_UP,  /* hvd_abort, in a job of one rank without an engine */
     CLIENT_STRANDED, /* the engine has ended or is stopped: this rank has left the operations of others */
     CLIENT_FORKED
 };
 
-/* The tensors of this process, by name, by slot and by age. */
+/* The tensors of this process, by name, by slot and by age. Names are forgotten (forget.c). The memory of a
+ * forgotten tensor stays a tensor's until hvd_shutdown: other threads may look at the tensor without a lock.
+ */
 struct tensor_table {
     struct tensor *_Atomic bucket[SHM_SLOTS]; /* changed under names_lock, read without a lock */
-    struct tensor *newest;
-    struct tensor *_Atomic latest; /* the tensor of the last look-up, or NULL */
+    struct tensor *newest;                    /* of all, also of those without a name */
+    struct tensor *free;                      /* of those without a name */
+    struct tensor *_Atomic latest;            /* the tensor of the last look-up, or NULL */
     struct tensor *_Atomic by_slot[SHM_SLOTS];
-    uint32_t solo_slots;
-    uint32_t generations; /* the most that a tensor of an earlier hvd_init had */
+    uint32_t solo_slots, solo_frees;
+    uint32_t solo_free[SHM_SLOTS]; /* slots below solo_slots that were given back */
+    uint32_t generations;          /* the most that a forgotten tensor had */
+    _Atomic uint32_t answered;     /* the header's `wanting` that this rank has answered last */
 };
 
 /* Locks, in the order in which a thread may take them:
@@ -69,6 +76,7 @@ struct client {
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     _Atomic bool rpc_broken;
+    char gave_up[SHM_TEXT_MAX]; /* CLIENT_GAVE_UP: the sentence */
     struct tensor_table tensors;
     uint32_t epochs;                        /* the epochs that ended with hvd_shutdown */
     struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock, freed

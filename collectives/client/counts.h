@@ -1,5 +1,5 @@
 /* Counting operations, for hvdctl: some ten instructions each, in a line of memory of this rank's own
- * (shm/counts.h). */
+ * (shm/layout.h). */
 #ifndef HVD_COLLECTIVES_CLIENT_COUNTS_H
 #define HVD_COLLECTIVES_CLIENT_COUNTS_H
 

@@ -11,7 +11,6 @@
 struct group *group_new(size_t pieces_in, size_t pieces_out)
 {
     struct group *g = NULL;
-
     if (pieces_in + pieces_out < (SIZE_MAX - sizeof *g) / sizeof *g->piece)
         g = calloc(1, sizeof *g + (pieces_in + pieces_out) * sizeof *g->piece);
     if (!g) {
@@ -36,7 +35,6 @@ void group_add_out(struct group *g, void *to, size_t bytes)
 void group_pack(const struct group *g, void *to)
 {
     char *at = to;
-
     for (size_t i = 0; i < g->ins; at += g->in[i++].bytes)
         if (g->in[i].bytes > 0)
             copy_bytes(at, g->in[i].at, g->in[i].bytes);
@@ -45,7 +43,6 @@ void group_pack(const struct group *g, void *to)
 void group_unpack(const struct group *g, const void *from)
 {
     const char *at = from;
-
     for (size_t i = 0; i < g->outs; at += g->out[i++].bytes)
         if (g->out[i].bytes > 0)
             copy_bytes(g->out[i].at, at, g->out[i].bytes);

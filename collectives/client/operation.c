@@ -24,8 +24,8 @@ static void notify_engine(struct tensor *t)
  * engine. */
 static inline __attribute__((always_inline)) void notify_last_arrival(struct tensor *t, bool will_wait)
 {
-    bool for_engine = !team_is_here(t->view.team) || (!t->op.small && !will_wait);
-
+    bool has_chunks = !t->op.small && !op_is_sized(&t->op.what);
+    bool for_engine = !team_is_here(t->view.team) || (has_chunks && !will_wait);
     if (for_engine) {
         tensor_offer(&t->view);
         notify_engine(t);
@@ -63,7 +63,6 @@ void operation_announce(struct tensor *t, bool will_wait)
 static bool works_alone(struct tensor *t, bool will_wait)
 {
     struct tensor_where *where = &t->op.where;
-
     where->is_private = t->op.staging && t->op.what.kind == SHM_ALLREDUCE && team_is_here(t->view.team) &&
                         !t->op.group && !will_wait && tensor_others_arrived(&t->view);
     return where->is_private;
@@ -71,9 +70,6 @@ static bool works_alone(struct tensor *t, bool will_wait)
 
 int operation_start(struct tensor *t, bool will_wait)
 {
-    bool alone;
-    uint8_t small[SHM_INLINE_MAX];
-
     report_point(t, POINT_SUBMIT, 0);
     if (__builtin_expect(t->op.path != NULL, 0))
         return t->op.path->start(t, will_wait);
@@ -81,9 +77,12 @@ int operation_start(struct tensor *t, bool will_wait)
         report_point(t, POINT_ENDED, 0);
         return fail_poisoned();
     }
+    if (__builtin_expect(forget_is_wanted(), 0))
+        forget_idle(NULL);
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
-    alone = works_alone(t, will_wait);
+    bool alone = works_alone(t, will_wait);
+    uint8_t small[SHM_INLINE_MAX];
     if (!alone && (t->op.group || t->op.bounce_in))
         operation_give(t, small);
     tensor_publish(&t->view, &t->op.what, &t->op.where);
@@ -102,8 +101,6 @@ int operation_start(struct tensor *t, bool will_wait)
 
 int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
 {
-    int status;
-
     if (t->phase != PHASE_IDLE || t->persistent) {
         if (r->group)
             group_free(r->group);
@@ -114,8 +111,11 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
                                   : "an operation of this name is pending already");
     }
     t->generation++;
-    if ((status = operation_prepare(t, r, will_wait)) == HVD_SUCCESS &&
-        (status = operation_start(t, will_wait)) != HVD_SUCCESS)
+    int status = operation_prepare(t, r, will_wait);
+    if (status != HVD_SUCCESS)
+        return status;
+    status = operation_start(t, will_wait);
+    if (status != HVD_SUCCESS)
         operation_release(t);
     return status;
 }
@@ -124,13 +124,10 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
 int operation_run_fixed(struct tensor *t, uint8_t kind)
 {
     struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
-    int status;
-
     if (!t)
-        return HVD_ERR_MEMORY;
+        return last_failure();
     r.op.set = t->view.team->id;
-    pthread_mutex_lock(&t->lock);
-    status = operation_submit(t, &r, true);
+    int status = operation_submit(t, &r, true);
     if (status == HVD_SUCCESS)
         status = operation_wait(t);
     pthread_mutex_unlock(&t->lock);

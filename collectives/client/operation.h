@@ -4,6 +4,7 @@
  *   placement.c  the request becomes an operation: the places of its elements
  *   operation.c  the operation is published
  *   progress.c   a rank that waits or polls does the steps of the operation until it has ended
+ *   sized.c      results that the caller allocates when their size is known
  *
  * A tensor's lock is held by the thread that submits, polls or waits for its operation, so an operation needs
  * no other protection. All functions here want that lock, but where they say otherwise. */
@@ -27,6 +28,12 @@ enum phase {
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
 
+/* The caller's memory for a result, when the number of its rows is known. */
+struct allocator {
+    void *(*allocate)(void *context, size_t rows); /* NULL: there is a place for the result */
+    void *context;
+};
+
 /* The arguments of a call. */
 struct request {
     const struct team *team; /* the ranks that take part; this rank is one of them */
@@ -39,6 +46,7 @@ struct request {
     const void **result;   /* of a shared allreduce */
     void *stream;          /* of the options; for a GPU */
     struct group *group;   /* NULL: none; the tensor takes it over; in and out are then NULL */
+    struct allocator allocator;
 };
 
 /* A way in which operations are done. NULL members: the path does nothing there.
@@ -75,6 +83,17 @@ struct path_ops {
 /* client.gpu->look() has said true. */
 extern _Atomic bool path_gpu_seen __attribute__((visibility("hidden")));
 
+/* A sized operation (sized.c). */
+struct sized {
+    struct allocator allocator; /* allocate NULL: the operation is none */
+    bool is_taken;              /* a thread waits for it, and takes the result */
+    enum phase due; /* PHASE_IDLE, or it counts as ended, and this is its phase for the thread that waits */
+    int status;     /* of the allocation */
+    bool is_held;   /* the result was taken, but its caller has yet to come for it: */
+    void *held;
+    size_t rows;
+};
+
 /* A request once it is submitted, until its result is taken. */
 struct operation {
     struct tensor_op what;
@@ -95,6 +114,7 @@ struct operation {
     const void **result;
     struct group *group;
     int status;
+    struct sized sized;
 };
 
 /* Results of shared allreduces. */
@@ -104,32 +124,36 @@ struct shared_result {
     size_t bytes;
 };
 
-/* One tensor name. Made on first use, lives until hvd_shutdown. */
+/* One tensor name. Made on first use, lives until the name is forgotten. */
 struct tensor {
-    struct tensor *next;            /* in its bucket */
+    struct tensor *_Atomic next;    /* in its bucket */
     struct tensor *older;           /* of all tensors */
     struct tensor *_Atomic follows; /* the tensor that was looked up after this one the last time */
-    char *name;
+    _Atomic uint32_t stamp;         /* changes with the name, odd: the tensor has none */
     uint32_t hash, slot;
     pthread_mutex_t lock;
     uint32_t sequence;   /* operations so far, all ranks count alike */
     uint32_t generation; /* handles so far */
     enum phase phase;
     bool persistent; /* a handle of hvd_allreduce_init has this name */
+    bool kept;       /* libhvd itself uses it, until its set is removed */
     struct watchdog polls;
     struct patience patience;
     uint32_t index;    /* of this rank, in the view's team */
     uint32_t notified; /* the position in the engine's ring where its slot was put last */
     struct tensor_view view;
     uint32_t traced; /* the timeline that knows its track; timeline.c */
+    uint32_t lane;   /* that track */
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     struct operation op;
     struct shared_result shared;
-    struct gpu_op *gpu;      /* NULL: no operation of this name was on a GPU; gpu/ */
-    struct part *deferred;   /* an operation that hvd_join has set aside; api/join.h */
-    _Atomic bool is_over;    /* while this rank has joined: the operation has ended, and the thread that saw
+    struct gpu_op *gpu;    /* NULL: no operation of this name was on a GPU; gpu/ */
+    struct part *deferred; /* an operation that hvd_join has set aside; api/join.h */
+    _Atomic bool is_over;  /* while this rank has joined: the operation has ended, and the thread that saw
                                  the end holds the lock for a moment only */
-    char text[SHM_TEXT_MAX]; /* the reason of a status that is not 0; last, because it is hardly ever read */
+    struct tensor *next_free;
+    char text[SHM_TEXT_MAX]; /* the reason of a status that is not 0; here, because it is hardly ever read */
+    char name[SHM_NAME_MAX + 1];
 };
 
 static inline hvd_handle tensor_handle(const struct tensor *t)
@@ -158,7 +182,7 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait);
 int operation_start(struct tensor *t, bool will_wait);
 /* The operation is published: the other ranks, and the engine if it has a part in it, may look. */
 void operation_announce(struct tensor *t, bool will_wait);
-/* A barrier or a shutdown, from beginning to end; takes the lock. `t` NULL: there was no memory. */
+/* A barrier or a shutdown, from beginning to end; then the lock is free. `t` NULL: last_failure(). */
 int operation_run_fixed(struct tensor *t, uint8_t kind);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */
@@ -179,6 +203,40 @@ static inline int operation_wait(struct tensor *t)
 }
 /* The engine has stopped: the operation ends with HVD_ERR_ENGINE. */
 void operation_lose_engine(struct tensor *t);
+
+/* ---- sized.c ------------------------------------------------------------------------------------------- */
+
+/* The operation could be taken, but no thread waits for it: it counts as ended. */
+bool sized_is_for_later(struct tensor *t);
+/* A thread waits for the operation, and its phase is what it was. */
+void sized_claim(struct tensor *t);
+/* All members of this host agree: makes the result, or the place of one that comes by pieces. A status. */
+int sized_take(struct tensor *t);
+/* The engine has settled the operation. A status. */
+int sized_take_settled(struct tensor *t);
+/* The result for nobody yet: the name is needed for another operation. */
+void sized_hold(struct tensor *t);
+/* Gives the caller the result that was held for it. A status, with its sentence in `text`. */
+int sized_hand_over(struct operation *o, const char *name, char *text, size_t size);
+int sized_run_alone(struct tensor *t);
+/* Frees the elements that other ranks have read meanwhile; and forgets all, when the arena is closed. */
+void sized_reap(void);
+void sized_forget(void);
+
+/* ---- forget.c ------------------------------------------------------------------------------------------ */
+
+/* Makes a tensor's memory nobody's. names_lock is held, too. */
+void forget_tensor(struct tensor *t);
+/* Forgets all idle tensors, and gives their slots back to the engine. `removed` (NULL: none): of a set that
+ * was removed, those that libhvd itself has used, too. The caller holds no names_lock. */
+void forget_idle(const struct team *removed);
+
+/* The engine wants idle slots. */
+static inline bool forget_is_wanted(void)
+{
+    return !client.solo && atomic_load_explicit(&client.region.header->wanting, memory_order_relaxed) !=
+                               atomic_load_explicit(&client.tensors.answered, memory_order_relaxed);
+}
 
 /* ---- pending.c ----------------------------------------------------------------------------------------- */
 

@@ -23,7 +23,6 @@ void pending_add(struct tensor *t)
 static bool look_at(struct tensor *t)
 {
     bool ended = true; /* another thread waits for it, and will see its end */
-
     if (pthread_mutex_trylock(&t->lock) == 0) {
         ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);
         pthread_mutex_unlock(&t->lock);

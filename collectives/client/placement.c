@@ -15,6 +15,8 @@
 #include "collectives/local/pipeline.h"
 
 #define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
+/* The same, of a sized operation: pieces need more turns of each rank. */
+#define SIZED_STREAM_LEAST (256u << 10)
 
 static bool is_root(const struct tensor *t, const struct tensor_op *op)
 {
@@ -24,6 +26,13 @@ static bool is_root(const struct tensor *t, const struct tensor_op *op)
 static size_t table_bytes(const struct tensor *t)
 {
     return (size_t)t->view.team->size * sizeof(uint64_t);
+}
+
+/* The elements of a sized operation on one host lie in the library's memory. The call of their rank may end
+ * before others have read them. */
+static bool gives_a_copy(const struct tensor *t)
+{
+    return op_is_sized(&t->op.what) && team_is_here(t->view.team);
 }
 
 static bool is_in_segment(const void *memory, const struct tensor_op *op, uint64_t bytes, uint64_t *address)
@@ -71,15 +80,15 @@ int operation_place(struct tensor *t)
     uint64_t bytes = t->op.bytes, address = 0;
     void *out = is_root(t, op) ? (void *)(uintptr_t)t->op.in : t->op.out;
     bool far_out = op_scatters(op->kind) ? t->op.capacity > SHM_INLINE_MAX : !one_result || t->view.me == 0;
-    bool stage_in = !t->op.small && !is_in_segment(t->op.in, op, bytes, &t->op.where.in);
+    bool stage_in = !t->op.small && (gives_a_copy(t) || !is_in_segment(t->op.in, op, bytes, &t->op.where.in));
     bool same = far_out && !apart && !stage_in && out == t->op.in;
     bool stage_out = far_out && !same && !is_in_segment(out, op, t->op.capacity, &t->op.where.out);
     size_t out_bytes = stage_out ? round_to_lines(t->op.capacity) : 0,
            in_bytes = stage_in && apart ? round_to_lines(bytes) : 0;
     size_t table = t->op.where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
-    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
-    int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
-
+    size_t recv_counts =
+        !team_is_here(t->view.team) && op_is_ragged(op->kind) ? tensor_recv_bytes(t->view.team, op) : 0;
+    int status = make_block(t, out_bytes + in_bytes + table + recv_counts, &address);
     if (status != HVD_SUCCESS)
         return status;
     if (same)
@@ -96,8 +105,8 @@ int operation_place(struct tensor *t)
         memcpy((char *)t->op.staging + out_bytes + in_bytes, t->op.where.table, table);
         t->op.where.table_at = address + out_bytes + in_bytes;
     }
-    if (receipt) {
-        t->op.where.receipt_at = address + out_bytes + in_bytes + table;
+    if (recv_counts) {
+        t->op.where.recv_counts_at = address + out_bytes + in_bytes + table;
         t->op.recv_counts = (uint64_t *)(void *)((char *)t->op.staging + out_bytes + in_bytes + table);
     }
     return HVD_SUCCESS;
@@ -109,26 +118,39 @@ static bool is_short(const struct tensor *t)
 {
     if (t->op.what.kind == SHM_ALLREDUCE)
         return t->op.bytes < STREAM_LEAST;
+    if (op_is_sized(&t->op.what))
+        return t->op.bytes < SIZED_STREAM_LEAST;
     return t->op.small && (!op_is_ragged(t->op.what.kind) || t->op.capacity <= SHM_INLINE_MAX);
 }
 
-/* All elements are private, they are many, and this thread will wait until the others have read them. */
-static bool can_stream(const struct tensor *t, bool will_wait)
+static bool is_private(const struct tensor *t)
 {
     uint64_t address;
-
-    return will_wait && op_kind_in(t->op.what.kind, STREAM_KINDS) && !op_is_adasum(&t->op.what) &&
-           !is_short(t) && team_is_here(t->view.team) && !t->op.group &&
-           t->op.where.table_place != SHM_SEGMENT &&
-           !is_in_segment(t->op.in, &t->op.what, t->op.bytes, &address) &&
+    return !is_in_segment(t->op.in, &t->op.what, t->op.bytes, &address) &&
            !is_in_segment(t->op.out, &t->op.what, t->op.capacity, &address);
 }
 
-/* Ranks that only receive a broadcast need no place. */
+/* All elements are private, they are many, and this thread will wait until the others have read them. The
+ * elements of a sized operation would be copied anyway. */
+static bool can_stream(const struct tensor *t, bool will_wait)
+{
+    return will_wait && op_kind_in(t->op.what.kind, STREAM_KINDS) && !op_is_adasum(&t->op.what) &&
+           !is_short(t) && team_is_here(t->view.team) && !t->op.group &&
+           t->op.where.table_place != SHM_SEGMENT && (op_is_sized(&t->op.what) || is_private(t));
+}
+
+/* Ranks that only receive a broadcast need no place. The others read a sized operation's elements where they
+ * are, if they can. */
 static int make_pieces_place(struct tensor *t)
 {
-    if (t->op.what.kind == SHM_BROADCAST && !is_root(t, &t->op.what))
+    const struct tensor_op *op = &t->op.what;
+
+    if (op->kind == SHM_BROADCAST && !is_root(t, op))
         return HVD_SUCCESS;
+    if (op_is_sized(op) && is_in_segment(t->op.in, op, t->op.bytes, &t->op.where.out))
+        return HVD_SUCCESS;
+    if (op_is_sized(op))
+        t->op.where.out = STREAM_NOT_SHARED;
     return make_block(t, STREAM_PLACE, &t->op.where.in);
 }
 
@@ -136,7 +158,6 @@ static int make_pieces_place(struct tensor *t)
 static inline void take_request(struct tensor *t, const struct request *r)
 {
     struct operation *o = &t->op;
-
     o->what = r->op;
     o->path = __builtin_expect(r->op.device, 0) ? client.gpu : client.path;
     o->bytes = tensor_all_bytes(&r->op);
@@ -146,11 +167,12 @@ static inline void take_request(struct tensor *t, const struct request *r)
     o->result = r->result;
     o->capacity = r->capacity;
     o->group = r->group;
+    o->sized = (struct sized){.allocator = r->allocator};
     o->bounce_in = o->bounce_out = o->staging = NULL;
     o->recv_counts = NULL;
     o->where = (struct tensor_where){0};
     if (op_is_ragged(r->op.kind))
-        o->where.room = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
+        o->where.capacity = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
     if (r->table) {
         o->where.table = r->table;
         o->where.table_place = table_bytes(t) <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;
@@ -163,7 +185,6 @@ static inline int prepare_shared_memory(struct tensor *t, const struct request *
     struct operation *o = &t->op;
     bool gives = r->op.kind != SHM_BROADCAST || is_root(t, &r->op);
     int status = HVD_SUCCESS;
-
     o->small = tensor_is_inline(o->bytes, o->where.table_place == SHM_INLINE ? table_bytes(t) : 0);
     if (o->small && gives)
         o->where.payload = r->in;
@@ -184,9 +205,8 @@ static inline int prepare_shared_memory(struct tensor *t, const struct request *
 
 int operation_prepare(struct tensor *t, const struct request *r, bool will_wait)
 {
-    int status;
-
     take_request(t, r);
+    int status;
     if (__builtin_expect(t->op.path != NULL, 0))
         status = t->op.path->prepare(t, r);
     else
@@ -212,7 +232,6 @@ void operation_release(struct tensor *t)
 void operation_give(struct tensor *t, uint8_t *small)
 {
     uint64_t since = read_watch_clock();
-
     if (t->op.group) {
         group_pack(t->op.group, t->op.small ? small : t->op.bounce_in);
         t->op.where.payload = small;

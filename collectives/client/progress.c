@@ -36,7 +36,6 @@
 static void copy_result(struct tensor *t, const void *from, size_t bytes)
 {
     uint64_t since = read_watch_clock();
-
     if (t->op.group)
         group_unpack(t->op.group, from);
     else if (t->op.out && bytes > 0)
@@ -48,7 +47,6 @@ static void copy_result(struct tensor *t, const void *from, size_t bytes)
 static void report_rows(const struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
-
     for (uint32_t i = 0; t->op.rows && t->op.recv_counts && i < v->team->size; i++)
         t->op.rows[i] = t->op.recv_counts[i] / t->op.what.row;
     for (uint32_t i = 0; t->op.rows && !t->op.recv_counts && i < v->team->size; i++)
@@ -62,7 +60,6 @@ static void take_result(struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
     size_t bytes = v->get[v->me] * dtype_size(t->op.what.dtype);
-
     if (t->op.what.kind == SHM_ALLREDUCE_SHARED)
         *t->op.result = v->out[0];
     else if (t->op.where.is_private || v->streamed)
@@ -95,7 +92,6 @@ static void end_poisoned(struct tensor *t)
 static void compute_inline(struct tensor *t)
 {
     uint8_t packed[SHM_INLINE_MAX];
-
     tensor_compute(&t->view, t->op.group ? packed : t->op.out);
     if (t->op.group)
         copy_result(t, packed, 0);
@@ -105,12 +101,24 @@ static void compute_inline(struct tensor *t)
         *t->op.result = t->op.out;
 }
 
+/* Of results that come by pieces only the place is made. */
+static void end_sized(struct tensor *t)
+{
+    int status = sized_take(t);
+
+    if (t->view.streamed)
+        t->phase = PHASE_WORK;
+    else
+        end_operation(t, status);
+    if (t->phase == PHASE_ENDED)
+        report_rows(t);
+}
+
 /* All members are here, and all are on this host: no other host needs to be asked. */
 static void open_local(struct tensor *t)
 {
     struct tensor_resolver resolver = {arena_resolve, NULL};
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
-
     if (status != HVD_SUCCESS && !tensor_still_here(&t->view))
         return; /* the ranks disagree about another operation; this operation will not complete any more */
     if (status == HVD_ERR_INVALID && client.rpc_broken) {
@@ -124,6 +132,8 @@ static void open_local(struct tensor *t)
         end_poisoned(t); /* memory that this rank could not reach, and has told the engine */
     } else if (status != HVD_SUCCESS) {
         end_operation(t, status);
+    } else if (t->op.sized.allocator.allocate) {
+        end_sized(t);
     } else if (t->view.place == SHM_INLINE) {
         compute_inline(t);
         end_operation(t, HVD_SUCCESS);
@@ -136,7 +146,6 @@ static void open_local(struct tensor *t)
 static void take_own_result(struct tensor *t)
 {
     uint64_t bytes = t->op.recv_counts ? 0 : t->op.capacity;
-
     for (uint32_t i = 0; t->op.recv_counts && i < t->view.team->size; i++)
         bytes += t->op.recv_counts[i] * dtype_size(t->op.what.dtype);
     if (bytes > t->op.capacity)
@@ -153,7 +162,6 @@ static void take_own_result(struct tensor *t)
 static int take_shared_result(struct tensor *t)
 {
     uint64_t bytes = tensor_bytes(&t->op.what);
-
     if (bytes <= SHM_INLINE_MAX)
         memcpy(t->op.out, t->view.slot->result, bytes);
     *t->op.result =
@@ -173,10 +181,11 @@ static void take_settled(struct tensor *t)
     const struct shm_slot *slot = t->view.slot;
     int status = slot->status;
     size_t bytes = t->op.bytes;
-
     report_point(t, POINT_AGREED, slot->due);
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
+    else if (t->op.sized.allocator.allocate)
+        status = sized_take_settled(t);
     else if (op_scatters(t->op.what.kind))
         take_own_result(t);
     else if (t->op.what.kind == SHM_ALLREDUCE_SHARED)
@@ -209,7 +218,7 @@ static void end_worked(struct tensor *t)
     } else {
         take_result(t);
         report_rows(t);
-        end_operation(t, HVD_SUCCESS);
+        end_operation(t, t->op.sized.status);
     }
 }
 
@@ -217,23 +226,26 @@ static void end_worked(struct tensor *t)
 bool operation_step(struct tensor *t)
 {
     int status;
-
     switch (t->phase) {
     case PHASE_ARRIVE:
-        if (tensor_arrived(&t->view))
-            open_local(t);
-        else if (t->op.where.is_streamed && stream_must_stage(&t->view))
+        if (tensor_arrived(&t->view)) {
+            if (!sized_is_for_later(t))
+                open_local(t);
+        } else if (t->op.where.is_streamed && stream_must_stage(&t->view)) {
             operation_stage(t);
+        }
         break;
     case PHASE_WORK:
         if (!(t->view.streamed ? stream_step(&t->view) : tensor_work(&t->view)) && is_done(&t->view))
             end_worked(t);
         break;
     case PHASE_REMOTE:
-        if (atomic_load(&t->view.slot->settled) == t->sequence)
+        if (atomic_load(&t->view.slot->settled) == t->sequence && !sized_is_for_later(t))
             take_settled(t);
         break;
     case PHASE_PATH:
+        if (sized_is_for_later(t))
+            break;
         status = t->op.path->step(t);
         if (status <= 0)
             end_operation(t, status);
@@ -266,9 +278,9 @@ static bool worth_another_step(struct tensor *t)
 bool operation_progress(struct tensor *t)
 {
     bool ended;
-
-    while (!(ended = operation_step(t)) && worth_another_step(t))
-        ;
+    do
+        ended = operation_step(t);
+    while (!ended && worth_another_step(t));
     return ended;
 }
 
@@ -285,7 +297,7 @@ static void sleep_once(struct tensor *t, uint64_t left)
     uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
-    if (operation_step(t) || worth_another_step(t)) {
+    if (operation_step(t) || worth_another_step(t) || forget_is_wanted()) {
         doorbell_cancel(client.mailbox);
         return;
     }
@@ -306,7 +318,6 @@ static bool look_and_yield(struct tensor *t, enum phase phase)
     bool apart = phase != PHASE_ARRIVE && client.crowd == 1;
     int yields = apart ? YIELDS_WORK : YIELDS;
     int patient_until = yields - (apart ? YIELDS_PATIENT : CROWD_PATIENT);
-
     for (; yields > 0; yields--, doorbell_relax(true)) {
         if (phase == PHASE_WORK && yields == patient_until)
             t->view.patient = false;
@@ -324,13 +335,10 @@ static bool look_and_yield(struct tensor *t, enum phase phase)
 /* Looks for the arrival of the others, while looking pays. */
 static bool look_patiently(struct tensor *t)
 {
-    uint64_t since;
-    bool came;
-
     if (!patience_has(&t->patience, t->sequence))
         return false;
-    since = clock_now();
-    came = look_and_yield(t, PHASE_ARRIVE);
+    uint64_t since = clock_now();
+    bool came = look_and_yield(t, PHASE_ARRIVE);
     patience_learn(&t->patience, came && clock_now() - since < QUICK_NS * client.crowd);
     return came;
 }
@@ -339,7 +347,6 @@ static bool look_patiently(struct tensor *t)
 static bool spin_for_ranks(struct tensor *t)
 {
     enum phase phase = t->phase;
-
     for (int look = client.crowd > 1 ? LOOKS_FIRST : 0; look < LOOKS_FIRST; look++, doorbell_relax(false))
         if (has_moved(t, phase))
             return true;
@@ -349,11 +356,9 @@ static bool spin_for_ranks(struct tensor *t)
 /* Spins for the engine and other hosts: longer, but only while the engine finds that spinning pays. */
 static bool spin_for_engine(struct tensor *t)
 {
-    uint64_t until;
-
     if (client.crowd > 1 || !atomic_load_explicit(&client.region.header->calm, memory_order_relaxed))
         return false;
-    for (until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
+    for (uint64_t until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
         if (operation_step(t))
             return true;
     return false;
@@ -364,6 +369,8 @@ static bool wait_until_ended(struct tensor *t, uint64_t until)
 {
     t->view.patient = true;
     while (!operation_step(t)) {
+        if (__builtin_expect(forget_is_wanted(), 0))
+            forget_idle(NULL);
         if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
             continue;
         uint64_t now = clock_now();
@@ -384,14 +391,19 @@ __attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint6
 
 int operation_wait_until(struct tensor *t, uint64_t until)
 {
-    int status;
-
     report_point(t, POINT_WAIT, 0);
-    if (__builtin_expect(t->op.path && t->op.path->wait, 0) && !wait_on_path(t, until))
+    if (__builtin_expect(t->op.sized.allocator.allocate != NULL, 0))
+        sized_claim(t);
+    bool ended = __builtin_expect(t->op.path && t->op.path->wait, 0) ? wait_on_path(t, until) : true;
+    if (ended && t->phase != PHASE_ENDED)
+        ended = wait_until_ended(t, until);
+    if (!ended) {
+        t->op.sized.is_taken = false;
         return HVD_ERR_TIMEOUT;
-    if (t->phase != PHASE_ENDED && !wait_until_ended(t, until))
-        return HVD_ERR_TIMEOUT;
-    status = t->op.status;
+    }
+    int status = t->op.status;
+    if (__builtin_expect(t->op.sized.is_held, 0))
+        status = sized_hand_over(&t->op, t->name, t->text, sizeof t->text);
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
 }

@@ -33,7 +33,6 @@ int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int
                  const hvd_options *options)
 {
     int status = client_may_begin();
-
     *r = (struct request){.op = {.kind = kind,
                                  .dtype = narrow_number(dtype),
                                  .op = narrow_number(op),
@@ -74,7 +73,6 @@ static bool is_reserved(const char *name)
 static int check_name(const char *name)
 {
     size_t len = name ? strnlen(name, SHM_NAME_MAX + 1) : 0;
-
     if (len == 0 || len > SHM_NAME_MAX)
         return fail(HVD_ERR_INVALID, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
     if (name[0] == 'h' && is_reserved(name))
@@ -86,7 +84,6 @@ int request_check_buffers(const void *in, uint64_t in_bytes, const void *out, ui
                           bool may_be_same)
 {
     const char *a = in, *b = out;
-
     if ((in_bytes > 0 && !in) || (out_bytes > 0 && !out))
         return fail(HVD_ERR_INVALID, "a buffer is NULL");
     if (in_bytes == 0 || out_bytes == 0 || (in == out && may_be_same) || a >= b + out_bytes ||
@@ -115,13 +112,17 @@ __attribute__((cold, noinline)) static int claim_for_gpu(struct request *r)
 
 static int check_request(const char *name, struct request *r)
 {
-    char wrong[128];
     int status = check_name(name);
-
     if (!status && is_gpu_likely(r))
         status = claim_for_gpu(r);
     if (status)
         return status;
+    if (r->allocator.allocate && r->op.device == 1)
+        return fail(HVD_ERR_INVALID, "rows in memory of a device need a place for the result: %s",
+                    r->op.kind == SHM_ALLGATHER ? "hvd_allgather" : "hvd_alltoall");
+    if (r->allocator.allocate)
+        r->op.device = 0;
+    char wrong[128];
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
         return fail(HVD_ERR_INVALID, "%s", wrong);
     if (r->group || r->result)
@@ -133,10 +134,9 @@ static int check_request(const char *name, struct request *r)
 
 int request_name_tensor(const char *name, int status)
 {
-    char wrong[SHM_TEXT_MAX];
-
     if (status != HVD_ERR_INVALID || !name || !*name || strnlen(name, SHM_NAME_MAX + 1) > SHM_NAME_MAX)
         return status;
+    char wrong[SHM_TEXT_MAX];
     snprintf(wrong, sizeof wrong, "%s", hvd_last_error());
     return fail(status, "tensor \"%s\": %s", name, wrong);
 }
@@ -155,9 +155,7 @@ static bool meets_gpu(const struct request *r, const struct tensor *t)
 
 __attribute__((cold, noinline)) static int check_again(const char *name, struct request *r, struct tensor **t)
 {
-    int status;
-
-    status = request_name_tensor(name, check_request(name, r));
+    int status = request_name_tensor(name, check_request(name, r));
     if (status != HVD_SUCCESS)
         pthread_mutex_unlock(&(*t)->lock);
     return status;
@@ -166,7 +164,6 @@ __attribute__((cold, noinline)) static int check_again(const char *name, struct 
 static inline int check_and_begin(const char *name, struct request *r, struct tensor **t)
 {
     int status = request_name_tensor(name, check_request(name, r));
-
     if (status == HVD_SUCCESS)
         status = tensor_acquire(r->team, name, t);
     return status == HVD_SUCCESS && __builtin_expect(meets_gpu(r, *t), 0) ? check_again(name, r, t) : status;
@@ -181,7 +178,6 @@ int request_begin(const char *name, struct request *r, struct tensor **t)
 static int submit_request(const char *name, struct request *r, int status, hvd_handle *handle, bool will_wait)
 {
     struct tensor *t;
-
     status = status ? request_name_tensor(name, status) : check_and_begin(name, r, &t);
     if (status) {
         group_free(r->group);

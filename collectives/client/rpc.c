@@ -20,7 +20,6 @@ static int receive_answer(struct worker_reader *reader, uint32_t type, struct er
     struct overdue o = {.beat = beat_seen()};
     bool blind = type == WORKER_HELLO || type == WORKER_DEVICE_OPEN;
     int rc;
-
     while ((rc = worker_receive(client.socket, reader, e)) == 0)
         if (overdue_after(&o, beat_seen(), blind, client.region.header && region_poisoned(&client.region)))
             break;
@@ -32,12 +31,10 @@ static int ask_engine(struct worker_message *m, int fd_in, int *fds_out, unsigne
     struct worker_reader reader = {.have = 0};
     struct err e = ERR_INIT;
     uint32_t type = m->type;
-    int rc;
-
     m->tag = WORKER_MESSAGE_TAG;
     if (worker_send(client.socket, m, &fd_in, fd_in >= 0, &e) != 0)
         return fail(HVD_ERR_ENGINE, "this host's engine has gone: %s", e.text);
-    rc = receive_answer(&reader, type, &e);
+    int rc = receive_answer(&reader, type, &e);
     if (rc != 1 || reader.message.type != type) {
         worker_reader_reset(&reader);
         return fail(HVD_ERR_ENGINE, "this host's engine %s",
@@ -59,12 +56,10 @@ static int ask_engine(struct worker_message *m, int fd_in, int *fds_out, unsigne
 
 int rpc(struct worker_message *m, int fd_in, int *fds_out, unsigned *number)
 {
-    int status;
-
     pthread_mutex_lock(&client.rpc_lock);
-    if (client.rpc_broken)
-        status = fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer");
-    else if ((status = ask_engine(m, fd_in, fds_out, number)) != HVD_SUCCESS)
+    int status = client.rpc_broken ? fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer")
+                                   : ask_engine(m, fd_in, fds_out, number);
+    if (status != HVD_SUCCESS)
         client.rpc_broken = true;
     pthread_mutex_unlock(&client.rpc_lock);
     if (status == HVD_ERR_ENGINE && client.region.header && region_poisoned(&client.region))
@@ -77,7 +72,6 @@ int rpc(struct worker_message *m, int fd_in, int *fds_out, unsigned *number)
 void rpc_failed(const char *why)
 {
     struct worker_message m = {.type = WORKER_FAILED};
-
     snprintf(m.text, sizeof m.text, "%.300s", why);
     rpc(&m, -1, NULL, NULL);
 }
@@ -86,7 +80,6 @@ void rpc_note(enum log_level level, const char *fmt, ...)
 {
     struct worker_message m = {.type = WORKER_NOTE, .id = level};
     va_list args;
-
     va_start(args, fmt);
     vsnprintf(m.text, sizeof m.text, fmt, args);
     va_end(args);
@@ -96,6 +89,5 @@ void rpc_note(enum log_level level, const char *fmt, ...)
 int rpc_simple(uint32_t type)
 {
     struct worker_message m = {.type = type};
-
     return rpc(&m, -1, NULL, NULL);
 }

@@ -29,7 +29,6 @@ static int reduce_group(struct tensor *t)
 {
     size_t bytes = t->op.bytes;
     void *packed = malloc(bytes ? bytes : 1);
-
     if (!packed) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": no memory", t->name);
         return HVD_ERR_MEMORY;
@@ -69,10 +68,9 @@ int solo_rows(struct tensor *t)
 {
     const struct tensor_op *op = &t->op.what;
     uint64_t count = t->op.where.table ? t->op.where.table[0] : op->count;
-
-    if (t->op.where.room < count) {
+    if (t->op.where.capacity < count) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": rank 0 has room for %llu rows, the result has %llu",
-                 t->name, (unsigned long long)(t->op.where.room / op->row),
+                 t->name, (unsigned long long)(t->op.where.capacity / op->row),
                  (unsigned long long)(count / op->row));
         return HVD_ERR_MISMATCH;
     }
@@ -85,7 +83,6 @@ static int copy_rows(struct tensor *t)
 {
     uint64_t count = t->op.where.table ? t->op.where.table[0] : t->op.what.count;
     int status = solo_rows(t);
-
     if (status == HVD_SUCCESS && count > 0)
         memcpy(t->op.out, t->op.in, count * dtype_size(t->op.what.dtype));
     return status;
@@ -114,10 +111,21 @@ static int prepare_alone(struct tensor *t, const struct request *r)
     return HVD_SUCCESS;
 }
 
+/* A sized operation is done by the thread that waits. */
 static int start_alone(struct tensor *t, bool will_wait)
 {
     (void)will_wait;
+    if (t->op.sized.allocator.allocate) {
+        t->phase = PHASE_PATH;
+        return HVD_SUCCESS;
+    }
     return solo_run(t, do_operation);
 }
 
-const struct path_ops solo_path = {.prepare = prepare_alone, .start = start_alone};
+static int step_alone(struct tensor *t)
+{
+    solo_run(t, sized_run_alone);
+    return 1; /* it has ended: the phase says so */
+}
+
+const struct path_ops solo_path = {.prepare = prepare_alone, .start = start_alone, .step = step_alone};

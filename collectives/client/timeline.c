@@ -22,19 +22,20 @@
 #include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
-#define LANE_FIRST  1u /* of slot 0 */
+#define LANE_FIRST  1u
 
 enum { OPEN_NOTHING, OPEN_NEGOTIATION, OPEN_OPERATION };
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct trace *trace;
 static bool mark_cycles;
-static uint32_t number; /* of timelines so far */
+static uint32_t number;        /* of timelines so far */
+static _Atomic uint32_t lanes; /* of names so far: a name that was forgotten keeps its own */
 
 static void put_event(const struct tensor *t, enum trace_phase phase, const char *prefix, const char *name,
                       uint64_t at)
 {
-    trace_put(trace, &(struct trace_event){phase, LANE_FIRST + t->slot, prefix, name, at, 0});
+    trace_put(trace, &(struct trace_event){phase, t->lane, prefix, name, at, 0});
 }
 
 /* Ends what is open; with `next`, begins that. */
@@ -42,7 +43,6 @@ static void advance_phase(struct tensor *t, uint8_t next, uint64_t at)
 {
     static const char *const prefix[] = {NULL, "NEGOTIATE_", NULL};
     const char *name = op_event_name(t->op.what.kind);
-
     if (t->open != OPEN_NOTHING)
         put_event(t, TRACE_END, prefix[t->open], name, at);
     t->open = next;
@@ -57,13 +57,14 @@ static void record_point(struct tensor *t, enum point point, uint64_t since)
                                         [POINT_COPIED_OUT] = "MEMCPY_OUT",
                                         [POINT_NCCL] = "NCCL",
                                         [POINT_STAGED] = "STAGED"};
-    struct trace_event copy = {TRACE_COMPLETE, LANE_FIRST + t->slot, NULL, NULL, since, now - since};
 
     if (t->traced != number) {
-        trace_lane(trace, LANE_FIRST + t->slot, t->name);
+        t->lane = LANE_FIRST + atomic_fetch_add(&lanes, 1);
+        trace_lane(trace, t->lane, t->name);
         t->traced = number;
         t->open = OPEN_NOTHING; /* begun in another file, if at all */
     }
+    struct trace_event copy = {TRACE_COMPLETE, t->lane, NULL, NULL, since, now - since};
     switch (point) {
     case POINT_SUBMIT:
         advance_phase(t, OPEN_NEGOTIATION, now);
@@ -103,17 +104,17 @@ static void hear_point(struct tensor *t, enum point point, uint64_t since)
 
 static int start_trace(const char *pattern, bool mark)
 {
-    char path[4096], who[16], process[32];
+    char who[16];
     struct err e = ERR_INIT;
-    struct trace *made;
-
     snprintf(who, sizeof who, "%d", client.rank);
+    char process[32];
     snprintf(process, sizeof process, "rank %d", client.rank);
+    char path[4096];
     if (trace_path(pattern, who, path, sizeof path, &e) != 0)
         return fail(HVD_ERR_INVALID, "%s", e.text);
     pthread_rwlock_wrlock(&lock);
     bool runs = trace != NULL;
-    made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, &e);
+    struct trace *made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, &e);
     if (made) {
         trace = made;
         mark_cycles = mark;
@@ -131,10 +132,8 @@ static int start_trace(const char *pattern, bool mark)
 static int stop_trace(void)
 {
     struct err e = ERR_INIT;
-    struct trace *ended;
-
     pthread_rwlock_wrlock(&lock);
-    ended = trace;
+    struct trace *ended = trace;
     trace = NULL;
     watch_stop(WATCHER_TIMELINE);
     pthread_rwlock_unlock(&lock);
@@ -151,7 +150,6 @@ static bool is_true(const char *text)
 int timeline_open(void)
 {
     const char *pattern = getenv("HOROVOD_TIMELINE");
-
     /* DYNAMIC: Horovod's word for one that is started later. */
     if (!pattern || !*pattern || strcmp(pattern, "DYNAMIC") == 0)
         return HVD_SUCCESS;
@@ -166,7 +164,6 @@ void timeline_close(void)
 int hvd_timeline_start(const char *path, int mark)
 {
     int status = client_check();
-
     if (status)
         return status;
     if (!path || !*path)
@@ -177,6 +174,5 @@ int hvd_timeline_start(const char *path, int mark)
 int hvd_timeline_stop(void)
 {
     int status = client_check();
-
     return status ? status : stop_trace();
 }

@@ -68,7 +68,6 @@ bool autotune_valid(const struct autotune_values *values)
 struct autotune *autotune_new(const struct autotune_config *config, struct err *e)
 {
     struct autotune *a = calloc(1, sizeof *a);
-
     if (a) {
         a->config = *config;
         a->wanted = a->best.values = config->first;
@@ -109,7 +108,6 @@ static struct autotune_values find_neighbour(const struct autotune *a)
     struct autotune_values v = a->best.values;
     const struct autotune_range *r = &autotune_range[a->axis];
     uint64_t up = (uint64_t)v.of[a->axis] << a->step, down = v.of[a->axis] >> a->step;
-
     v.of[a->axis] = a->direction > 0 ? (uint32_t)(up < r->most ? up : r->most)
                                      : (uint32_t)(down > r->least ? down : r->least);
     return v;
@@ -119,7 +117,6 @@ static struct autotune_values find_neighbour(const struct autotune *a)
 static const struct autotune_sample *find_nearest(const struct autotune *a, uint32_t from, int side)
 {
     const struct autotune_sample *found = NULL;
-
     for (uint32_t i = 0; i < a->samples; i++) {
         struct autotune_values v = a->tried[i].values;
         uint32_t at = v.of[a->axis], known = found ? found->values.of[a->axis] : 0;
@@ -145,13 +142,12 @@ static bool vertex_of(const struct autotune *a, struct autotune_values *v)
 {
     uint32_t here = a->best.values.of[a->axis];
     const struct autotune_sample *s[2] = {find_nearest(a, here, -1), find_nearest(a, here, 1)};
-    int x[2];
-
     for (int i = 0; i < 2; i++)
         if (!s[i] && s[1 - i])
             s[i] = find_nearest(a, s[1 - i]->values.of[a->axis], i ? -1 : 1);
     if (!s[0] || !s[1] || !(s[0]->score > 0) || !(s[1]->score > 0) || !(a->best.score > 0))
         return false;
+    int x[2];
     double first = slope_of(a, s[0], &x[0]), second = slope_of(a, s[1], &x[1]);
     double bend = (first - second) / (x[0] - x[1]), at = (x[0] - first / bend) / 2;
     int low = x[0] < 0 ? x[0] : 0, high = x[1] > 0 ? x[1] : 0;
@@ -202,7 +198,6 @@ static bool propose_values(struct autotune *a)
 static bool is_better(const struct autotune_sample *a, const struct autotune_sample *b, double noises)
 {
     double noise = noises * (a->noise > b->noise ? a->noise : b->noise);
-
     return a->score - b->score > (noise > GAIN_LEAST * b->score ? noise : GAIN_LEAST * b->score);
 }
 
@@ -215,7 +210,6 @@ static void end_search(struct autotune *a)
 static void search_further(struct autotune *a, const struct autotune_sample *s)
 {
     bool more = true;
-
     if (s->number == 1) {
         a->best = *s;
     } else if (is_better(s, &a->best, 1)) {
@@ -263,7 +257,6 @@ static void take_sample(struct autotune *a, const struct autotune_sample *s)
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
-
     return (x > y) - (x < y);
 }
 
@@ -285,7 +278,6 @@ static void begin_sample(struct autotune *a, uint64_t now)
 static bool take_measurement(struct autotune *a, uint64_t now, struct autotune_sample *s)
 {
     double us = (double)(now > a->began ? now - a->began : 1) / 1000;
-
     if (a->config.warmup > 0) {
         a->config.warmup--;
         return false;

@@ -17,7 +17,6 @@
 int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e)
 {
     struct epoll_event event = {.events = events, .data.ptr = watch};
-
     if (epoll_ctl(engine->loop.epoll, EPOLL_CTL_ADD, watch->fd, &event) == 0)
         return 0;
     if (errno == EEXIST && epoll_ctl(engine->loop.epoll, EPOLL_CTL_MOD, watch->fd, &event) == 0)
@@ -38,7 +37,6 @@ void engine_unwatch(struct engine *engine, struct watch *watch)
 static int flush_messages(struct engine *engine, struct err *e)
 {
     struct session_socket *s = &engine->session;
-
     while (s->out.len > 0) {
         ssize_t n = send(s->watch.fd, buf_data(&s->out), s->out.len, MSG_NOSIGNAL);
         struct pollfd p = {.fd = s->watch.fd, .events = POLLOUT};
@@ -58,9 +56,8 @@ static int queue_message(struct engine *engine, const Hvd__Engine *message, stru
 {
     struct session_socket *s = &engine->session;
     struct frame f = {.kind = FRAME_CONTROL, .session = engine->self, .sequence = s->out_sequence};
-    uint8_t header[FRAME_HEADER_SIZE];
-
     f.length = (uint32_t)hvd__engine__get_packed_size(message);
+    uint8_t header[FRAME_HEADER_SIZE];
     if (f.length > buf_room(&s->out) || buf_room(&s->out) - f.length < sizeof header)
         return err_set(e, ERR_MEMORY, "too much waits for a session that does not read");
     frame_encode_header(&f, header);
@@ -83,7 +80,6 @@ void engine_notice(struct engine *engine, uint32_t level, const char *text)
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Notice notice = HVD__NOTICE__INIT;
     struct err e = ERR_INIT;
-
     notice.level = level;
     notice.text = (char *)text;
     message.body_case = HVD__ENGINE__BODY_NOTICE;
@@ -97,7 +93,6 @@ void engine_ping(struct engine *engine)
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Ping ping = HVD__PING__INIT;
     struct err e = ERR_INIT;
-
     message.body_case = HVD__ENGINE__BODY_PING;
     message.ping = &ping;
     if (engine_send(engine, &message, &e) != 0)
@@ -109,7 +104,6 @@ void engine_fault(struct engine *engine, const char *text)
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Fault fault = HVD__FAULT__INIT;
     struct err e = ERR_INIT;
-
     fault.text = (char *)text;
     fault.time = clock_now();
     message.body_case = HVD__ENGINE__BODY_FAULT;
@@ -121,28 +115,39 @@ void engine_fault(struct engine *engine, const char *text)
 /* ---- the failure of the job ---------------------------------------------------------------------------- */
 
 /* rank UINT32_MAX: no rank of this host is the cause. */
-static void report_poison(struct engine *engine, uint32_t rank)
+static void report_poison(struct engine *engine, uint32_t rank, const char *why)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__EngineRank poisoned = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
-
     poisoned.rank = rank;
+    poisoned.why = (char *)(uintptr_t)why;
     message.body_case = HVD__ENGINE__BODY_POISONED;
     message.poisoned = &poisoned;
     if (engine_send(engine, &message, &e) != 0)
         log_debug("the session will not know that the job has failed: %s", e.text);
 }
 
-void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text)
+/* `why`: the words of a rank that gave up, else "". */
+static void poison_job(struct engine *engine, uint32_t rank, const char *why, int status, const char *text)
 {
     if (!engine->region.header || region_poisoned(&engine->region))
         return;
     /* First the session: a worker that ends because of the poison must not be taken for the cause. */
-    report_poison(engine, rank);
+    report_poison(engine, rank, why);
     log_info("the job has failed: %s", text);
     region_poison(&engine->region, status, text);
     engine->loop.failed = true;
+}
+
+void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text)
+{
+    poison_job(engine, rank, "", status, text);
+}
+
+void engine_gave_up(struct engine *engine, uint32_t rank, const char *why, const char *text)
+{
+    poison_job(engine, rank, why, HVD_ERR_PEER, text);
 }
 
 void engine_poison(struct engine *engine, int status, const char *text)
@@ -153,7 +158,6 @@ void engine_poison(struct engine *engine, int status, const char *text)
 void engine_out_of_memory(struct engine *engine, const char *why)
 {
     char text[SHM_TEXT_MAX];
-
     snprintf(text, sizeof text, "the engine of %.100s cannot go on: %.300s", engine->host[engine->self].name,
              why);
     engine_poison(engine, HVD_ERR_ENGINE, text);
@@ -169,7 +173,6 @@ const char *engine_host_of(const struct engine *engine, uint32_t rank)
 static size_t count_parts(const struct engine *engine)
 {
     size_t n = 0;
-
     while (engine->parts[n])
         n++;
     return n;

@@ -64,7 +64,8 @@ enum peer_message {
     PEER_SET = 18,
     PEER_TUNING = 20,
     PEER_JOINED = 21,
-    PEER_WANTED = 22
+    PEER_WANTED = 22,
+    PEER_WANTED_AGAIN = 23
 };
 
 int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e);
@@ -83,6 +84,8 @@ void engine_fault(struct engine *engine, const char *text);
 void engine_poison(struct engine *engine, int status, const char *text);
 /* As engine_poison, because this host's `rank` has ended. */
 void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text);
+/* As engine_poison, because this host's `rank` gave up and said why. */
+void engine_gave_up(struct engine *engine, uint32_t rank, const char *why, const char *text);
 /* As engine_poison, because this engine has no room for what it would have to keep: `why` says for what. */
 void engine_out_of_memory(struct engine *engine, const char *why);
 /* The name of the rank's host. */

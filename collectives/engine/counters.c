@@ -1,7 +1,7 @@
 /* Counters of the engine, for the session: when the session asks, when all ranks of this host have shut down,
  * and when the job has failed.
  *
- * They are the sums of the ranks' own counts (shm/counts.h), the bytes of the links, and the operations that
+ * They are the sums of the ranks' own counts (shm/layout.h), the bytes of the links, and the operations that
  * ranks wait for. All of it is computed when it is sent. A region's counts end with the region, so their sums
  * are kept for the next epoch. The ranks' counts are added without a check, and nothing depends on them. */
 #include "collectives/engine/counters.h"
@@ -42,7 +42,6 @@ static struct counted count_of(const struct engine *engine, uint32_t member, uin
 {
     const struct shm_counts *c = &region_mailbox(&engine->region, member)->counts;
     struct counted sum = {0};
-
     if (engine->counted)
         sum = engine->counted[member * SHM_KINDS + kind];
     add_count(&sum, &c->own[kind]);
@@ -54,7 +53,6 @@ static struct counted count_of(const struct engine *engine, uint32_t member, uin
 static void keep_counters(struct engine *engine)
 {
     struct counted *sums = calloc((size_t)engine->workers.members * SHM_KINDS, sizeof *sums);
-
     for (uint32_t m = 0; sums && m < engine->workers.members; m++)
         for (uint8_t kind = 0; kind < SHM_KINDS; kind++)
             sums[m * SHM_KINDS + kind] = count_of(engine, m, kind);
@@ -92,7 +90,6 @@ static void fill_stalls(const struct engine *engine, Hvd__Counters *out, Hvd__St
                         struct stall_told *waits)
 {
     uint64_t now = clock_now();
-
     out->stalls = region_poisoned(&engine->region) ? 0 : stalls_now(engine, now, waits, STALLS_TOLD);
     out->stall = list;
     for (; out->n_stall < STALLS_TOLD && out->n_stall < out->stalls; out->n_stall++) {
@@ -132,20 +129,21 @@ void counters_tell(struct engine *engine)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Counters counters = HVD__COUNTERS__INIT;
-    Hvd__Collective item[KINDS_TOLD], *list[KINDS_TOLD];
-    Hvd__Stall stall[STALLS_TOLD], *stalls[STALLS_TOLD];
-    Hvd__PeerTraffic peer[PEERS_TOLD], *peers[PEERS_TOLD] = {NULL};
-    struct stall_told waits[STALLS_TOLD];
+    Hvd__PeerTraffic *peers[PEERS_TOLD] = {NULL};
     struct err e = ERR_INIT;
-
     if (!engine->configured)
         return;
+    Hvd__Collective *list[KINDS_TOLD];
     counters.collective = list;
+    Hvd__Collective item[KINDS_TOLD];
     for (size_t i = 0; i < KINDS_TOLD; i++) {
         sum_up(engine, i, list[counters.n_collective] = &item[i]);
         counters.n_collective += item[i].operations > 0;
     }
+    Hvd__PeerTraffic peer[PEERS_TOLD];
     fill_traffic(engine, &counters, peer, peers);
+    Hvd__Stall stall[STALLS_TOLD], *stalls[STALLS_TOLD];
+    struct stall_told waits[STALLS_TOLD];
     fill_stalls(engine, &counters, stall, stalls, waits);
     message.body_case = HVD__ENGINE__BODY_COUNTERS;
     message.counters = &counters;

@@ -56,7 +56,6 @@ static void kick_ready(struct engine *engine, struct watch *watch, uint32_t even
 static void list_progress(struct loop *loop)
 {
     size_t n = 0;
-
     for (size_t i = 0; parts[i] && n + 1 < ENGINE_PROGRESS_MAX; i++)
         if (parts[i]->progress)
             loop->progress[n++] = parts[i]->progress;
@@ -67,7 +66,6 @@ _Static_assert(sizeof parts / sizeof *parts <= ENGINE_PROGRESS_MAX, "every part 
 struct engine *engine_new(int session_fd, struct err *e)
 {
     struct engine *engine = calloc(1, sizeof *engine);
-
     if (!engine) {
         err_set(e, ERR_MEMORY, "no memory for the engine");
         return NULL;
@@ -139,12 +137,11 @@ void engine_free(struct engine *engine)
 static uint64_t delay_so_far(const struct engine *engine)
 {
     char text[128];
-    unsigned long long delay;
     ssize_t n = engine->loop.delay_fd < 0 ? -1 : pread(engine->loop.delay_fd, text, sizeof text - 1, 0);
-
     if (n <= 0)
         return UINT64_MAX;
     text[n] = '\0';
+    unsigned long long delay;
     return sscanf(text, "%*u %llu", &delay) == 1 ? delay : UINT64_MAX;
 }
 
@@ -161,7 +158,6 @@ static void judge_spinning(struct engine *engine, uint64_t now)
 static void beat_if_due(struct engine *engine, uint64_t now)
 {
     struct loop *loop = &engine->loop;
-
     if (now < loop->beat_at)
         return;
     atomic_fetch_add(&engine->region.header->beat, 1);
@@ -188,14 +184,12 @@ static bool rings_empty(const struct engine *engine)
 static int wait_for_events(struct engine *engine, struct epoll_event *events, int timeout)
 {
     _Atomic uint32_t *sleeping = engine->configured ? &engine->region.header->engine_sleeping : NULL;
-    int n;
-
     if (timeout != 0 && sleeping) {
         atomic_store(sleeping, 1);
         if (!rings_empty(engine))
             timeout = 0;
     }
-    n = epoll_wait(engine->loop.epoll, events, EVENTS_MAX, timeout);
+    int n = epoll_wait(engine->loop.epoll, events, EVENTS_MAX, timeout);
     if (timeout != 0 && sleeping)
         atomic_store(sleeping, 0);
     return n;
@@ -215,7 +209,6 @@ static int timeout_of(const struct turn *turn)
     int timeout = turn->timeout;
     uint64_t left = turn->due > turn->now ? turn->due - turn->now : 0;
     int ms = (int)((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
-
     return turn->due && (timeout < 0 || ms < timeout) ? ms : timeout;
 }
 
@@ -224,7 +217,6 @@ static int take_turn(struct engine *engine)
 {
     struct loop *loop = &engine->loop;
     struct turn turn = {.now = clock_now(), .timeout = -1};
-
     if (!engine->configured)
         return -1;
     if (__builtin_expect(loop->failed, 0))
@@ -246,7 +238,6 @@ static int take_turn(struct engine *engine)
 int engine_loop(struct engine *engine, struct err *e)
 {
     struct epoll_event events[EVENTS_MAX];
-
     while (!engine->loop.ended) {
         int timeout = take_turn(engine);
         int n = wait_for_events(engine, events, timeout);

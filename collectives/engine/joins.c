@@ -3,20 +3,28 @@
  * Such a rank takes part in every operation that others begin, with zeros (client/join.c). All it needs is to
  * be told: an operation is `wanted` of it. Within a host the members that have not joined put a slot into
  * their ring when they arrive there and others have not (only while somebody of the host has joined, which
- * the header says); who lacks it is seen in the seats. When a member joins, all slots are looked at once. So
- * either the arriving one sees that somebody has joined, or the look at all slots sees that it has arrived.
+ * the header says); who lacks it is seen in the member slots. When a member joins, all slots are looked at
+ * once. So either the arriving one sees that somebody has joined, or the look at all slots sees that it has
+ * arrived.
  *
  * A host whose members of a set have all joined hears nothing in that way. Every engine tells every other one
  * which of its ranks join, and a host on which an operation was begun by ranks, not by such a message, tells
- * it to those hosts. Ranks count the operations on a name, and all count alike, so it does no harm when
- * several hosts tell it, or when it was announced here meanwhile.
+ * it to those hosts. Several hosts may tell of the same operation, or this host may have announced the
+ * operation itself.
+ *
+ * Each host forgets names alone, so the hosts' numbers of operations differ. But they share the execution
+ * list. A host that tells of an operation says how far its list had come without it (`position`). So an entry
+ * of the name behind that position is the operation itself, and the word is late. A host that cannot know
+ * (it has forgotten such entries, or its list is behind) asks to be told again; the teller does so while the
+ * operation waits.
  *
  * Joins are counted too (a join is over when SHM_JOIN_NAME was settled), so that nothing late is taken for
  * something of the next one: when a join ends, no operation is pending anywhere, since a rank arrives at that
  * name only when all that it had begun itself has ended.
  *
  * Messages (integers little endian): PEER_JOINED 1, pad 3, epoch 4, rank 4, join 4. PEER_WANTED 1, pad 3,
- * epoch 4, operation 4, then the tensor in full as in tensor_wire.h. */
+ * epoch 4, operation (as the teller counts) 4, join 4, position 8, then the tensor in full as in
+ * tensor_wire.h. PEER_WANTED_AGAIN 1, pad 3, epoch 4, operation 4, set 4, name length 2, name. */
 #include "collectives/engine/joins.h"
 
 #include <stdio.h>
@@ -25,13 +33,17 @@
 
 #include "collectives/engine/agree/tensor_wire.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/forget.h"
 #include "collectives/engine/names.h"
+#include "collectives/engine/run/run.h"
 #include "collectives/engine/sets.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
+#include "common/base/log.h"
 
 #define JOINED_SIZE 16
-#define WANTED_MAX  (12 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX)
+#define WANTED_MAX  (24 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX)
+#define AGAIN_MAX   (18 + SHM_NAME_MAX)
 #define EVERYBODY   UINT32_MAX
 
 static int start_joins(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
@@ -46,7 +58,7 @@ static void forget_joins(struct engine *engine)
     memset(engine->joins.of_rank, 0, engine->size * sizeof *engine->joins.of_rank);
     for (uint32_t i = 0; i < engine->workers.members; i++)
         engine->workers.member[i].joining = false;
-    engine->joins.joining = engine->joins.heard = 0;
+    engine->joins.joining = engine->joins.heard = engine->joins.wanting = 0;
 }
 
 static void free_joins(struct engine *engine)
@@ -75,7 +87,6 @@ static void tell_members(struct engine *engine, uint32_t slot, uint32_t operatio
 {
     struct name *n = &engine->names.name[slot];
     struct shm_slot *s = n->view.slot;
-
     if (n->wanted != operation) {
         s->wanted_op = *op;
         atomic_store(&s->wanted, operation);
@@ -103,7 +114,6 @@ static void check_slot(struct engine *engine, uint32_t slot, uint32_t only)
     struct tensor_view *v = slot == engine->names.join_slot ? NULL : names_view(engine, slot);
     uint32_t furthest = 0, operation = 0;
     bool lacks = false;
-
     for (uint32_t i = 0; v && i < v->team->members; i++) {
         uint32_t latest = tensor_latest(v, i);
         if (i == 0 || (int32_t)(latest - operation) > 0) {
@@ -135,6 +145,16 @@ static bool all_joined(const struct engine *engine, const struct set *set, uint3
     return true;
 }
 
+/* All hosts have the operation: it is on the list. */
+static bool is_listed(const struct set *set, const char *name)
+{
+    const struct run *run = set->run_first;
+
+    while (run && (run->phase != RUN_DUE || strcmp(run->entry.desc.name, name) != 0))
+        run = run->next;
+    return run || execution_list_names(readiness_list(set->readiness), name);
+}
+
 /* Tells the hosts of its set that have joined, or only one of them, of an operation announced here. */
 static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
 {
@@ -145,7 +165,7 @@ static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
     uint32_t join = current_join(engine);
     struct err e = ERR_INIT;
 
-    if (slot == engine->names.join_slot || n->asked == n->view.sequence)
+    if (slot == engine->names.join_slot || n->asked == n->view.sequence || is_listed(n->set, n->text))
         return; /* asked: others have begun it, and tell of it */
     if (desc.what.device == OP_EITHER)
         desc.what.device = 0; /* as tensor_asked says it */
@@ -153,6 +173,8 @@ static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
     write_u32(&w, PEER_WANTED);
     write_u32(&w, engine->epoch);
     write_u32(&w, n->view.sequence);
+    write_u32(&w, join);
+    write_u64(&w, execution_list_end(readiness_list(n->set->readiness)));
     tensor_wire_write(&w, &desc, NULL);
     for (uint32_t i = 0; i < n->set->hosts; i++)
         if (i != n->set->self && (only == EVERYBODY || n->set->host[i] == only) &&
@@ -173,7 +195,6 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
     uint8_t message[JOINED_SIZE];
     struct writer w = writer_of(message, sizeof message);
     struct err e = ERR_INIT;
-
     write_u32(&w, PEER_JOINED);
     write_u32(&w, engine->epoch);
     write_u32(&w, rank);
@@ -186,7 +207,6 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
 void joins_member(struct engine *engine, uint32_t member, bool joining)
 {
     struct member *m = &engine->workers.member[member];
-
     if (m->joining == joining)
         return;
     m->joining = joining;
@@ -203,7 +223,6 @@ void joins_member(struct engine *engine, uint32_t member, bool joining)
 static int on_joined(struct engine *engine, uint32_t from, struct reader r, struct err *e)
 {
     uint32_t rank = read_u32(&r), join = read_u32(&r);
-
     if (r.bad || r.left > 0 || join == 0 || rank >= engine->size || engine->place[rank].host != from)
         return err_set(e, ERR_PROTOCOL, "a malformed message about a rank that joins");
     engine->joins.of_rank[rank] = join;
@@ -219,7 +238,6 @@ static int on_joined(struct engine *engine, uint32_t from, struct reader r, stru
 static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint32_t operation)
 {
     bool lacks = false;
-
     for (uint32_t i = 0; i < v->team->members; i++) {
         if (!member_of(engine, v->team, i)->joining)
             return false;
@@ -228,12 +246,83 @@ static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint3
     return lacks;
 }
 
-static int on_wanted(struct engine *engine, struct reader r, struct err *e)
+static void ask_again(struct engine *engine, uint32_t from, const struct tensor_desc *desc,
+                      uint32_t operation)
 {
-    uint32_t operation = read_u32(&r), slot;
+    uint8_t message[AGAIN_MAX];
+    struct writer w = writer_of(message, sizeof message);
+    size_t name = strlen(desc->name);
+    struct err e = ERR_INIT;
+
+    write_u32(&w, PEER_WANTED_AGAIN);
+    write_u32(&w, engine->epoch);
+    write_u32(&w, operation);
+    write_u32(&w, (uint32_t)desc->what.set);
+    write_u16(&w, (uint16_t)name);
+    write_bytes(&w, desc->name, name);
+    if (links_send_control(engine->peers.links, from, message, sizeof message - w.left, &e) != 0)
+        log_debug("nobody tells again what joined ranks lack: %s", e.text);
+}
+
+/* The slot of what joined ranks lack. false: none is free yet, or the job ends. */
+static bool find_slot(struct engine *engine, struct set *set, const char *name, uint32_t *slot, bool *again)
+{
+    int status = forget_for(engine, set, name, slot, NULL);
+
+    *again = status != HVD_SUCCESS && *slot == SHM_SLOTS &&
+             forget_more(engine, FORGET_FOR_ALL, engine->joins.wanting, &engine->joins.wanting);
+    if (status == HVD_SUCCESS)
+        engine->joins.wanting = 0;
+    if (status == HVD_SUCCESS && names_view(engine, *slot))
+        return true;
+    if (!*again)
+        engine_poison(engine, HVD_ERR_MEMORY, "no memory for the names of what joined ranks lack");
+    return false;
+}
+
+/* The operation is pending on a host that had the list up to `position`. 1: this host's next one on the name
+ * is that operation. 0: this host has announced it. -1: that cannot be told yet. */
+static int is_next(const struct name *n, uint64_t position)
+{
+    if (n->listed > position)
+        return -1;
+    if (!n->announced)
+        return 1;
+    return is_listed(n->set, n->text) || execution_list_end(readiness_list(n->set->readiness)) < position ? -1
+                                                                                                          : 0;
+}
+
+static void take_wanted(struct engine *engine, struct set *set, uint32_t from, const struct tensor_desc *desc,
+                        uint32_t operation, uint64_t position)
+{
+    bool again = false;
+    uint32_t slot, next;
+    int is;
+
+    if (!find_slot(engine, set, desc->name, &slot, &again)) {
+        if (again)
+            ask_again(engine, from, desc, operation);
+        return;
+    }
+    struct name *n = &engine->names.name[slot];
+    if (slot == engine->names.join_slot)
+        return;
+    is = is_next(n, position);
+    next = n->view.sequence + 1;
+    if (is < 0)
+        ask_again(engine, from, desc, operation);
+    if (is <= 0 || n->asked == next || !is_lacking(engine, &n->view, next))
+        return;
+    n->asked = next;
+    tell_members(engine, slot, next, &desc->what, EVERYBODY);
+}
+
+static int on_wanted(struct engine *engine, uint32_t from, struct reader r, struct err *e)
+{
+    uint32_t operation = read_u32(&r), join = read_u32(&r);
+    uint64_t position = read_u64(&r);
     char error[SHM_TEXT_MAX];
     struct tensor_desc desc;
-    struct tensor_view *v;
 
     if (tensor_wire_read(&r, &desc, error, e) != 0)
         return -1;
@@ -241,18 +330,27 @@ static int on_wanted(struct engine *engine, struct reader r, struct err *e)
     if (r.left > 0 || *error || desc.what.device == OP_EITHER ||
         (set && (!set->readiness || set->team->members == 0)))
         return err_set(e, ERR_PROTOCOL, "a malformed message about what joined ranks lack");
-    if (!set)
-        return 0; /* removed, so nothing in it is pending */
-    if (names_slot(engine, set, desc.name, &slot, error, sizeof error) != HVD_SUCCESS ||
-        !(v = names_view(engine, slot))) {
-        engine_poison(engine, HVD_ERR_MEMORY, "no memory for the names of what joined ranks lack");
-        return 0;
-    }
-    if (slot == engine->names.join_slot || engine->names.name[slot].asked == operation ||
-        !is_lacking(engine, v, operation))
-        return 0;
-    engine->names.name[slot].asked = operation;
-    tell_members(engine, slot, operation, &desc.what, EVERYBODY);
+    if (set && join == current_join(engine)) /* else the set was removed, or that join has ended */
+        take_wanted(engine, set, from, &desc, operation, position);
+    return 0;
+}
+
+static int on_again(struct engine *engine, uint32_t from, struct reader r, struct err *e)
+{
+    uint32_t operation = read_u32(&r), slot;
+    int32_t id = (int32_t)read_u32(&r);
+    size_t size = read_u16(&r);
+    const uint8_t *bytes = size > 0 && size <= SHM_NAME_MAX ? read_bytes(&r, size) : NULL;
+    char name[SHM_NAME_MAX + 1] = "";
+
+    if (!bytes || r.left > 0 || memchr(bytes, '\0', size))
+        return err_set(e, ERR_PROTOCOL, "a malformed question about what joined ranks lack");
+    memcpy(name, bytes, size);
+    struct set *set = sets_find(engine, id);
+    slot = set && set->readiness ? names_find(engine, set, name) : UINT32_MAX;
+    if (slot != UINT32_MAX && engine->names.name[slot].announced &&
+        engine->names.name[slot].view.sequence == operation)
+        ask_hosts(engine, slot, from);
     return 0;
 }
 
@@ -260,16 +358,18 @@ static int receive_joins(struct engine *engine, uint32_t from, const void *data,
 {
     struct reader r = reader_of(data, size);
     uint32_t type = read_u32(&r), epoch = read_u32(&r);
-
     if (r.bad || type > UINT8_MAX)
         return err_set(e, ERR_PROTOCOL, "a malformed message about joined ranks");
     if (epoch != engine->epoch)
         return 0; /* it was on its way when that epoch ended */
-    return type == PEER_JOINED ? on_joined(engine, from, r, e) : on_wanted(engine, r, e);
+    return type == PEER_JOINED   ? on_joined(engine, from, r, e)
+           : type == PEER_WANTED ? on_wanted(engine, from, r, e)
+                                 : on_again(engine, from, r, e);
 }
 
 const struct engine_part joins_part = {.start = start_joins,
                                        .epoch_end = forget_joins,
-                                       .messages = 1u << PEER_JOINED | 1u << PEER_WANTED,
+                                       .messages =
+                                           1u << PEER_JOINED | 1u << PEER_WANTED | 1u << PEER_WANTED_AGAIN,
                                        .message = receive_joins,
                                        .free = free_joins};

@@ -8,6 +8,7 @@ struct joins {
     uint32_t joining;  /* members that are in hvd_join */
     uint32_t *of_rank; /* [size]; the last join that other hosts' ranks are known to have come to; 0: none */
     uint32_t heard;    /* the last of those */
+    uint32_t wanting;  /* no slot was free for what they lack: the answers to this are awaited; 0: no */
 };
 
 extern const struct engine_part joins_part;

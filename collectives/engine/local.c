@@ -19,12 +19,11 @@ static void take_offer(struct engine *engine, uint32_t slot)
 {
     struct tensor_view *v = names_view(engine, slot);
     struct tensor_resolver resolver = {segments_resolve, engine};
-    char text[SHM_TEXT_MAX];
     uint32_t sequence = v ? (uint32_t)(atomic_load(&v->slot->claim) >> 32) : 0;
-
     if (!v || engine->help.count == SHM_SLOTS || v->sequence == sequence)
         return; /* the waiting members do it themselves, or two came last at once and both said so */
     tensor_begin(v, sequence);
+    char text[SHM_TEXT_MAX];
     if (!tensor_arrived(v) ||
         tensor_open(v, engine->names.name[slot].text, &resolver, text, sizeof text) != HVD_SUCCESS ||
         v->place != SHM_SEGMENT || op_is_adasum(&v->op) || tensor_is_over(v)) {
@@ -32,6 +31,7 @@ static void take_offer(struct engine *engine, uint32_t slot)
         return; /* finished meanwhile, or the members will find the same error; Adasum's one is too long here
                  */
     }
+    engine->names.name[slot].helped = true;
     engine->help.slot[(engine->help.first + engine->help.count++) % SHM_SLOTS] = slot;
 }
 
@@ -39,7 +39,6 @@ static void take_offer(struct engine *engine, uint32_t slot)
 static bool collect_rings(struct engine *engine)
 {
     bool took = false;
-
     for (uint32_t i = 0; i < engine->workers.members; i++) {
         uint32_t slot;
         int rc;
@@ -64,12 +63,13 @@ static bool collect_rings(struct engine *engine)
 /* Takes one chunk. true: there may be more. */
 static bool help_once(struct engine *engine)
 {
-    struct tensor_view *v;
+    struct name *n;
 
     if (engine->help.count == 0)
         return false;
-    v = &engine->names.name[engine->help.slot[engine->help.first]].view;
-    if (region_poisoned(&engine->region) || !tensor_work(v)) {
+    n = &engine->names.name[engine->help.slot[engine->help.first]];
+    if (region_poisoned(&engine->region) || !tensor_work(&n->view)) {
+        n->helped = false;
         engine->help.first = (engine->help.first + 1) % SHM_SLOTS;
         engine->help.count--;
     }

@@ -20,7 +20,6 @@
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
-
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
@@ -30,9 +29,6 @@ static void raise_descriptor_limit(void)
 int main(int argc, char **argv)
 {
     struct err e = ERR_INIT;
-    struct engine *engine;
-    int rc;
-
     log_init("hvd-engine", LOG_WARNING);
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("hvd-engine %s\n", HVD_VERSION);
@@ -46,8 +42,8 @@ int main(int argc, char **argv)
     raise_descriptor_limit();
     prctl(PR_SET_NAME, "hvd-engine");
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each rank and each segment is one */
-    engine = engine_new(SESSION_FD, &e);
-    rc = engine ? engine_loop(engine, &e) : -1;
+    struct engine *engine = engine_new(SESSION_FD, &e);
+    int rc = engine ? engine_loop(engine, &e) : -1;
     if (rc != 0)
         log_error("%s", e.text);
     engine_free(engine);

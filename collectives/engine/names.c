@@ -17,13 +17,13 @@ static uint32_t hash_name(const struct set *set, const char *text)
 
 uint32_t names_find(const struct engine *engine, const struct set *set, const char *text)
 {
-    uint32_t hash = hash_name(set, text), slot;
-
+    uint32_t hash = hash_name(set, text);
     if (set == engine->sets.world && strcmp(text, SHM_BARRIER_NAME) == 0)
         return SHM_SLOT_BARRIER;
     if (set == engine->sets.world && strcmp(text, SHM_SHUTDOWN_NAME) == 0)
         return SHM_SLOT_SHUTDOWN;
-    for (slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot; slot = engine->names.name[slot].next)
+    for (uint32_t slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot;
+         slot = engine->names.name[slot].next)
         if (engine->names.name[slot].hash == hash && engine->names.name[slot].set == set &&
             strcmp(engine->names.name[slot].text, text) == 0)
             return slot;
@@ -33,7 +33,6 @@ uint32_t names_find(const struct engine *engine, const struct set *set, const ch
 struct tensor_view *names_view(struct engine *engine, uint32_t slot)
 {
     struct name *n = &engine->names.name[slot];
-
     if (!n->text)
         return NULL;
     if (!n->has_view &&
@@ -42,46 +41,73 @@ struct tensor_view *names_view(struct engine *engine, uint32_t slot)
     return n->has_view ? &n->view : NULL;
 }
 
-int names_slot(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
-               size_t error_size)
+/* One that was given back, so few pages are in use. */
+static uint32_t take_slot(struct names *names)
+{
+    uint32_t slot = names->free_first;
+
+    names->free--;
+    if (slot == 0)
+        return names->count++;
+    names->free_first = names->name[slot].next;
+    return slot;
+}
+
+int names_make(struct engine *engine, struct set *set, const char *text, uint32_t *slot, struct err *e)
 {
     size_t len = strlen(text);
     uint32_t *bucket = &engine->names.bucket[hash_name(set, text) % ENGINE_NAME_BUCKETS];
-
     if (len == 0 || len > SHM_NAME_MAX) {
-        snprintf(error, error_size, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
+        err_set(e, ERR_PROTOCOL, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
         return HVD_ERR_INVALID;
     }
     *slot = names_find(engine, set, text);
     if (*slot != UINT32_MAX)
         return HVD_SUCCESS;
-    if (engine->names.count >= SHM_SLOTS) {
-        snprintf(error, error_size, "more than %u tensor names: use the same names again",
-                 SHM_SLOTS - SHM_SLOT_FIRST);
+    if (engine->names.free == 0) {
+        *slot = SHM_SLOTS;
+        err_set(e, ERR_MEMORY, "%u tensors are pending at once", SHM_SLOTS - SHM_SLOT_FIRST);
         return HVD_ERR_MEMORY;
     }
     char *copy = strdup(text);
     if (!copy) {
-        snprintf(error, error_size, "no memory for a tensor's name");
+        err_set(e, ERR_MEMORY, "no memory for a tensor's name");
         return HVD_ERR_MEMORY;
     }
-    *slot = engine->names.count++;
+    *slot = take_slot(&engine->names);
     if (set == engine->sets.world && strcmp(text, SHM_JOIN_NAME) == 0)
         engine->names.join_slot = *slot;
-    engine->names.name[*slot] =
-        (struct name){.text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set};
+    engine->names.name[*slot] = (struct name){
+        .text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set, .listed = set->forgotten};
     *bucket = *slot;
     return HVD_SUCCESS;
 }
 
+void names_drop(struct engine *engine, uint32_t slot)
+{
+    struct name *n = &engine->names.name[slot];
+    uint32_t *at = &engine->names.bucket[n->hash % ENGINE_NAME_BUCKETS];
+
+    while (*at != slot)
+        at = &engine->names.name[*at].next;
+    *at = n->next;
+    if (n->set->forgotten < n->listed)
+        n->set->forgotten = n->listed;
+    if (n->has_view)
+        tensor_view_free(&n->view);
+    free(n->text);
+    *n = (struct name){.next = engine->names.free_first};
+    engine->names.free_first = slot;
+    engine->names.free++;
+}
+
 /* ---- segments ------------------------------------------------------------------------------------------ */
 
-int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error, size_t error_size)
+int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, struct err *e)
 {
     int seals = fcntl(fd, F_GET_SEALS);
-
     if (seals < 0 || !(seals & F_SEAL_SHRINK)) {
-        snprintf(error, error_size, "a tensor segment is not sealed against shrinking");
+        err_set(e, ERR_PROTOCOL, "a tensor segment is not sealed against shrinking");
         close(fd);
         return HVD_ERR_INVALID;
     }
@@ -92,7 +118,7 @@ int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, c
         *id = i;
         return HVD_SUCCESS;
     }
-    snprintf(error, error_size, "more than %u tensor segments on one host", ENGINE_SEGMENTS_MAX);
+    err_set(e, ERR_MEMORY, "more than %u tensor segments on one host", ENGINE_SEGMENTS_MAX);
     close(fd);
     return HVD_ERR_MEMORY;
 }
@@ -103,7 +129,6 @@ void *segments_resolve(void *ctx, uint64_t address, uint64_t bytes)
     uint32_t id = shm_address_segment(address);
     uint64_t offset = shm_address_offset(address);
     struct err e = ERR_INIT;
-
     if (id >= ENGINE_SEGMENTS_MAX || engine->names.segment[id].fd < 0)
         return NULL;
     struct segment *map = &engine->names.segment[id].map;
@@ -119,13 +144,16 @@ static int begin_names(struct engine *engine, struct err *e)
 {
     struct name *barrier = &engine->names.name[SHM_SLOT_BARRIER];
     struct name *shutdown = &engine->names.name[SHM_SLOT_SHUTDOWN];
-
     engine->names.join_slot = SHM_SLOTS;
     engine->names.count = SHM_SLOT_FIRST;
+    engine->names.free = SHM_SLOTS - SHM_SLOT_FIRST;
+    engine->names.free_first = 0;
     barrier->text = strdup(SHM_BARRIER_NAME);
     shutdown->text = strdup(SHM_SHUTDOWN_NAME);
     barrier->set = shutdown->set = engine->sets.world;
-    return barrier->text && shutdown->text ? 0 : err_set(e, ERR_MEMORY, "no memory for names");
+    return barrier->text && shutdown->text && forget_begin(engine)
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for names");
 }
 
 static int start_names(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
@@ -141,6 +169,7 @@ static void free_names(struct engine *engine)
             tensor_view_free(&engine->names.name[i].view);
         free(engine->names.name[i].text);
     }
+    forget_end(engine);
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++) {
         segment_unmap(&engine->names.segment[i].map);
         if (engine->names.segment[i].fd >= 0)

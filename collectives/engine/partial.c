@@ -26,7 +26,6 @@ static double scale_of(const struct tensor_op *op, const struct partial_shape *s
     double growth = fabs(op->prescale) * shape->most;
     uint32_t losses = op->compression == HVD_COMPRESSION_NONE ? shape->hosts : 1;
     bool sums = op->op == HVD_SUM || op->op == HVD_AVERAGE;
-
     /* Both scales together become one factor; 0 would be taken for none. */
     return sums && isnormal(growth) && isnormal(after * growth) && after * growth * losses <= LOSS_MAX
                ? 1 / growth
@@ -37,15 +36,13 @@ struct partial partial_of(const struct tensor_op *op, const struct partial_shape
 {
     struct partial p = {.dtype = (hvd_dtype)op->dtype, .scale = 1};
     bool compressed = op->compression != HVD_COMPRESSION_NONE;
-    double scale;
-
     if (!op_reduces(op->kind) || op_is_adasum(op) || !(compressed || is_half(op->dtype)))
         return p;
     if (compressed)
         p.dtype = compressed_dtype((hvd_compression)op->compression);
     else if (is_exact(op, shape))
         return p;
-    scale = scale_of(op, shape);
+    double scale = scale_of(op, shape);
     if (scale != 0)
         p.scale = scale;
     else if (!compressed)

@@ -47,7 +47,6 @@ static int on_watch(void *ctx, uint32_t host, int fd, uint32_t wanted, struct er
 {
     struct engine *engine = ctx;
     struct watch *watch = &engine->host[host].link;
-
     *watch = (struct watch){fd, link_ready};
     return engine_watch(engine, watch, wanted, e);
 }
@@ -55,7 +54,6 @@ static int on_watch(void *ctx, uint32_t host, int fd, uint32_t wanted, struct er
 static void on_ready(void *ctx, uint32_t host)
 {
     struct engine *engine = ctx;
-
     (void)host;
     for (uint32_t i = 0; i < engine->hosts; i++)
         if (i != engine->self && !links_ready(engine->peers.links, i))
@@ -67,12 +65,11 @@ static void on_ready(void *ctx, uint32_t host)
 /* A message of the host could not be taken. */
 static void peer_is_broken(struct engine *engine, uint32_t host, const struct err *why)
 {
-    char text[SHM_TEXT_MAX];
-
     if (why->code == ERR_MEMORY) { /* that is not the peer's fault */
         engine_out_of_memory(engine, why->text);
         return;
     }
+    char text[SHM_TEXT_MAX];
     snprintf(text, sizeof text, "the engine of %.100s sends what it may not: %.300s", engine->host[host].name,
              why->text);
     engine_poison(engine, HVD_ERR_PEER, text);
@@ -83,11 +80,10 @@ static void peer_is_broken(struct engine *engine, uint32_t host, const struct er
 static int take_failure(struct engine *engine, uint32_t from, const void *message, size_t size, struct err *e)
 {
     const uint8_t *data = message;
-    char text[SHM_TEXT_MAX];
-
     (void)from;
     if (size < FAILED_HEADER)
         return err_set(e, ERR_PROTOCOL, "a failure of %zu bytes", size);
+    char text[SHM_TEXT_MAX];
     size_t len = size - FAILED_HEADER < sizeof text ? size - FAILED_HEADER : sizeof text - 1;
     memcpy(text, data + FAILED_HEADER, len);
     text[len] = '\0';
@@ -111,7 +107,6 @@ static int keep_early(struct engine *engine, uint32_t from, const void *data, si
 {
     struct early_message **end = &engine->peers.early;
     struct early_message *m = engine->peers.earlies < EARLY_MAX ? malloc(sizeof *m + size) : NULL;
-
     if (!m)
         return err_set(e, ERR_MEMORY, "too much of epoch %u while this host is at %u", engine->epoch + 1,
                        engine->epoch);
@@ -136,7 +131,6 @@ static bool has_early(const struct engine *engine, uint32_t host)
 static struct early_message *take_first_early(struct engine *engine)
 {
     struct early_message *m = engine->peers.early;
-
     if (m) {
         engine->peers.early = m->next;
         engine->peers.earlies--;
@@ -151,7 +145,6 @@ static void take_message(struct engine *engine, uint32_t host, const void *data,
     const uint8_t *type = data;
     struct err e = ERR_INIT;
     int rc;
-
     if (size == 0)
         rc = err_set(&e, ERR_PROTOCOL, "an empty message");
     else if (is_early(engine, data, size))
@@ -182,7 +175,6 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
 static void *on_bulk_place(void *ctx, uint32_t host, const struct link_bulk *head)
 {
     struct engine *engine = ctx;
-
     return backend_tcp_bulk_place(engine->peers.backend, host, head);
 }
 
@@ -190,7 +182,6 @@ static void on_bulk_arrived(void *ctx, uint32_t host, const struct link_bulk *he
 {
     struct engine *engine = ctx;
     struct err e = ERR_INIT;
-
     if (backend_tcp_bulk_arrived(engine->peers.backend, host, head, &e) != 0)
         peer_is_broken(engine, host, &e);
 }
@@ -199,12 +190,11 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
 {
     struct engine *engine = ctx;
     const struct host *h = &engine->host[host];
-    char text[SHM_TEXT_MAX], ranks[64];
-
     if (engine->finished || has_early(engine, host)) {
         engine->peers.lost_host = host;
         return;
     }
+    char text[SHM_TEXT_MAX], ranks[64];
     snprintf(text, sizeof text, "host %.100s (%s %s) is lost: %.250s", h->name,
              h->ranks > 1 ? "ranks" : "rank", ranks_text(h->rank, h->ranks, ranks, sizeof ranks), why->text);
     engine_poison(engine, HVD_ERR_PEER, text);
@@ -231,7 +221,6 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
         .heartbeat_ms = c->heartbeat_ms,
         .start_ms = ENGINE_LINKS_MS,
     };
-
     if (!name)
         err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
     for (uint32_t i = 0; name && i < engine->hosts; i++)
@@ -249,7 +238,6 @@ static int advertise_port(struct engine *engine, const Hvd__EngineConfig *c, str
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Link link = HVD__LINK__INIT;
-
     link.host = engine->self;
     link.address = c->address;
     link.n_address = c->n_address;
@@ -263,7 +251,6 @@ static int make_backend(struct engine *engine, struct err *e)
 {
     struct backend_tcp_config config = {
         .wire = &links_wire, .self = engine->self, .hosts = engine->hosts, .links = engine->peers.links};
-
     engine->peers.backend = backend_tcp_new(&config, e);
     return engine->peers.backend ? 0 : -1;
 }
@@ -289,7 +276,6 @@ static int announce_alone(struct engine *engine, struct err *e)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Link link = HVD__LINK__INIT;
-
     link.host = engine->self;
     message.body_case = HVD__ENGINE__BODY_LINK;
     message.link = &link;
@@ -313,7 +299,6 @@ void peers_connect(struct engine *engine, const Hvd__Links *links)
 {
     uint64_t now = clock_now();
     struct err e = ERR_INIT;
-
     if (!engine->peers.links)
         return;
     for (size_t i = 0; i < links->n_link; i++) {
@@ -338,7 +323,6 @@ static void send_failure(struct engine *engine, int status, const char *text)
     uint8_t message[FAILED_HEADER + SHM_TEXT_MAX] = {PEER_FAILED, (uint8_t)-status};
     size_t len = strnlen(text, SHM_TEXT_MAX);
     struct err e = ERR_INIT;
-
     put_u32(message + 4, engine->epoch);
     memcpy(message + FAILED_HEADER, text, len);
     for (uint32_t i = 0; i < engine->hosts; i++)
@@ -353,7 +337,6 @@ static void close_links(struct engine *engine)
 {
     char text[SHM_TEXT_MAX] = "its part of the job has ended";
     struct err e = ERR_INIT;
-
     if (engine->region.header && region_poisoned(&engine->region)) {
         int status = region_poison_read(&engine->region, text, sizeof text);
         send_failure(engine, status, text);

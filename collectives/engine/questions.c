@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/forget.h"
 #include "collectives/engine/gpu/gpu.h"
 #include "collectives/engine/joins.h"
 #include "collectives/engine/names.h"
@@ -21,6 +22,8 @@
 #include "collectives/engine/workers.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
+
+#define ABORT_TEXT_MAX 301 /* bytes of a rank's sentence */
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -34,11 +37,16 @@ static int refuse_question(struct worker_message *answer, int status, const char
 static int refuse_question(struct worker_message *answer, int status, const char *fmt, ...)
 {
     va_list args;
-
     va_start(args, fmt);
     vsnprintf(answer->text, sizeof answer->text, fmt, args);
     va_end(args);
     return status;
+}
+
+/* Puts the sentence of *e, if there is one, into the answer. Returns `status`. */
+static int answer_with(struct worker_message *answer, int status, const struct err *e)
+{
+    return e->code == ERR_NONE ? status : refuse_question(answer, status, "%s", e->text);
 }
 
 /* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id
@@ -47,7 +55,6 @@ static int peer_pidfd(int socket, uint32_t pid)
 {
     int fd;
     socklen_t len = sizeof fd;
-
     if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
         return fd;
     return (int)syscall(SYS_pidfd_open, pid, 0);
@@ -62,8 +69,6 @@ static int check_hello(const struct engine *engine, const struct worker_message 
                        struct worker_message *a)
 {
     uint32_t member = region_member(&engine->region, q->rank);
-    char ranks[96];
-
     if (!is_ours(engine, q, peer))
         return refuse_question(a, HVD_ERR_SYSTEM,
                                "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
@@ -72,6 +77,7 @@ static int check_hello(const struct engine *engine, const struct worker_message 
     if (q->epoch != engine->epoch)
         return refuse_question(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch,
                                engine->epoch);
+    char ranks[96];
     if (member >= engine->workers.members)
         return refuse_question(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%s)", q->rank,
                                ranks_text(engine->region.rank, engine->workers.members, ranks, sizeof ranks));
@@ -91,7 +97,6 @@ static int welcome_worker(struct engine *engine, struct worker *w, const struct 
     struct ucred peer;
     socklen_t len = sizeof peer;
     struct err e = ERR_INIT;
-
     if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
         return refuse_question(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
     if (is_ours(engine, q, &peer) && q->epoch == engine->epoch + 1 && reinit_begin(engine, &e) != 0)
@@ -106,6 +111,7 @@ static int welcome_worker(struct engine *engine, struct worker *w, const struct 
     m->joined = true;
     m->shut_down = false;
     m->epoch = engine->epoch;
+    m->forgot = 0;
     m->worker = w;
     w->member = (uint32_t)(m - engine->workers.member);
     engine_gpus_begin(engine, w->member);
@@ -117,7 +123,6 @@ static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__Bo
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
-
     rank.rank = engine->region.rank[member];
     rank.pid = engine->workers.member[member].pid;
     message.body_case = what;
@@ -140,18 +145,27 @@ static int get_segment(const struct engine *engine, uint32_t id, struct worker_m
 static int add_segment(struct engine *engine, struct worker *w, struct worker_message *a)
 {
     int fd = w->reader.number_of_fds == 1 ? w->reader.fds[0] : -1;
-
     if (fd < 0)
         return refuse_question(a, HVD_ERR_INVALID, "a tensor segment came without its descriptor");
     w->reader.fds[0] = -1;
-    return segments_add(engine, w->member, fd, &a->id, a->text, sizeof a->text);
+    struct err e = ERR_INIT;
+    int status = segments_add(engine, w->member, fd, &a->id, &e);
+    return answer_with(a, status, &e);
+}
+
+static int add_set(struct engine *engine, const struct worker *w, int32_t id, struct worker_message *a)
+{
+    if (w->reader.number_of_fds != 1)
+        return refuse_question(a, HVD_ERR_INVALID, "a process set came without its ranks");
+    struct err e = ERR_INIT;
+    int status = sets_add(engine, id, w->reader.fds[0], &e);
+    return answer_with(a, status, &e);
 }
 
 static int name_slot(struct engine *engine, const struct worker *w, const struct worker_message *q,
                      struct worker_message *a)
 {
     struct set *set = sets_find(engine, q->set);
-
     if (!set && q->set < 0)
         return refuse_question(a, HVD_ERR_MEMORY,
                                "no room for what two ranks send each other (at most %u pairs)",
@@ -161,20 +175,25 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
     if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
         return refuse_question(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
                                engine->region.rank[w->member], q->set);
-    return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
+    struct err e = ERR_INIT;
+    int status = forget_for(engine, set, q->text, &a->id, &e);
+    if (status == HVD_SUCCESS)
+        forget_hold(engine, a->id, w->member);
+    else if (a->id == SHM_SLOTS && forget_more(engine, w->member, q->epoch, &a->epoch))
+        return HVD_SUCCESS;
+    return answer_with(a, status, &e);
 }
 
-static int slot_name(const struct engine *engine, const struct worker *w, uint32_t slot,
-                     struct worker_message *a)
+/* The slot may be another name's by now: then there is nothing to tell. */
+static void tell_name(const struct engine *engine, const struct worker *w, uint32_t slot,
+                      struct worker_message *a)
 {
-    const struct team *team = slot < engine->names.count ? engine->names.name[slot].set->team : NULL;
+    const struct name *n = slot < engine->names.count ? &engine->names.name[slot] : NULL;
 
-    if (!team || team_index(team, engine->region.rank[w->member]) == UINT32_MAX)
-        return refuse_question(a, HVD_ERR_INVALID, "there is no tensor %u of rank %u", slot,
-                               engine->region.rank[w->member]);
-    a->set = team->id;
-    snprintf(a->text, sizeof a->text, "%s", engine->names.name[slot].text);
-    return HVD_SUCCESS;
+    if (!n || !n->text || team_index(n->set->team, engine->region.rank[w->member]) == UINT32_MAX)
+        return;
+    a->set = n->set->team->id;
+    snprintf(a->text, sizeof a->text, "%s", n->text);
 }
 
 /* A rank that lives cannot go on: the others would wait for its part. */
@@ -182,17 +201,28 @@ static void member_failed(struct engine *engine, uint32_t member, const char *wh
 {
     uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
-
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) %.300s", rank, engine_host_of(engine, rank),
              engine->workers.member[member].pid, why);
     engine_poison_by(engine, rank, HVD_ERR_PEER, text);
+}
+
+/* A rank that has failed and lives: it is the cause, and ends with a status of its own. */
+static void member_gives_up(struct engine *engine, uint32_t member, const char *said)
+{
+    uint32_t rank = engine->region.rank[member];
+    char why[ABORT_TEXT_MAX], text[SHM_TEXT_MAX];
+
+    snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, *said ? said : "it did not say why");
+    log_printable(why);
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) gave up: %s", rank, engine_host_of(engine, rank),
+             engine->workers.member[member].pid, why);
+    engine_gave_up(engine, rank, why, text);
 }
 
 static void log_note(const struct engine *engine, uint32_t member, const struct worker_message *q)
 {
     uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
-
     snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, q->text);
     log_printable(text);
     if (q->id == LOG_WARNING || q->id == LOG_ERROR)
@@ -217,7 +247,6 @@ static int answer_question(struct engine *engine, struct worker *w)
     int fds[WORKER_FDS_MAX] = {-1, -1};
     unsigned number = 0;
     struct err e = ERR_INIT;
-
     if ((q->type == WORKER_HELLO) != (w->member == WORKER_STRANGER))
         return -1;
     switch (q->type) {
@@ -231,15 +260,18 @@ static int answer_question(struct engine *engine, struct worker *w)
         a.status = name_slot(engine, w, q, &a);
         break;
     case WORKER_ADD_SET:
-        a.status = w->reader.number_of_fds == 1
-                       ? sets_add(engine, q->set, w->reader.fds[0], a.text, sizeof a.text)
-                       : refuse_question(&a, HVD_ERR_INVALID, "a process set came without its ranks");
+        a.status = add_set(engine, w, q->set, &a);
         break;
     case WORKER_REMOVE_SET:
         sets_remove(engine, q->set);
         break;
     case WORKER_SLOT:
-        a.status = slot_name(engine, w, q->id, &a);
+        tell_name(engine, w, q->id, &a);
+        break;
+    case WORKER_FORGET:
+        if (q->id > WORKER_SLOTS_MAX)
+            return -1;
+        forget_given(engine, w->member, q);
         break;
     case WORKER_JOIN:
         joins_member(engine, w->member, q->id != 0);
@@ -255,19 +287,11 @@ static int answer_question(struct engine *engine, struct worker *w)
         engine->started = true;
         tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
         break;
-    case WORKER_DEVICE_OPEN:
-    case WORKER_DEVICE_MEMORY:
-    case WORKER_DEVICE_SPAN:
-    case WORKER_DEVICE_FORGET:
-    case WORKER_DEVICE_JOIN:
-    case WORKER_DEVICE_LEAVE:
-    case WORKER_DEVICE_KNOW:
-    case WORKER_DEVICE_CLOSE:
-        if (!engine_gpus_answer(engine, w->member, &w->reader, &a))
-            return 0;
-        break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
+        break;
+    case WORKER_ABORT:
+        member_gives_up(engine, w->member, q->text);
         break;
     case WORKER_NOTE:
         log_note(engine, w->member, q);
@@ -275,6 +299,9 @@ static int answer_question(struct engine *engine, struct worker *w)
     case WORKER_SHUT_DOWN:
         member_leaves(engine, w->member);
         break;
+    default: /* WORKER_DEVICE_...: worker_receive lets no other type through */
+        if (!engine_gpus_answer(engine, w->member, &w->reader, &a))
+            return 0;
     }
     if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)
         return -1;
@@ -285,9 +312,8 @@ static void worker_ready(struct engine *engine, struct watch *watch, uint32_t ev
 {
     struct worker *w = (struct worker *)watch;
     struct err e = ERR_INIT;
-    int rc;
-
     (void)events;
+    int rc;
     while ((rc = worker_receive(watch->fd, &w->reader, &e)) == 1) {
         if (answer_question(engine, w) != 0) {
             rc = -1;
@@ -302,9 +328,8 @@ static void worker_ready(struct engine *engine, struct watch *watch, uint32_t ev
 void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
 {
     struct err e = ERR_INIT;
-    int fd;
-
     (void)events;
+    int fd;
     while ((fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
         struct worker *w = NULL;
         for (uint32_t i = 0; i < engine->workers.connections && !w; i++)

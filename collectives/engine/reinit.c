@@ -19,7 +19,6 @@
 static bool is_over(struct engine *engine)
 {
     const struct tensor_view *v = names_view(engine, SHM_SLOT_SHUTDOWN);
-
     if (region_poisoned(&engine->region))
         return false;
     if (engine->hosts > 1)
@@ -45,8 +44,6 @@ static int renew_epoch(struct engine *engine, struct err *e)
 
 int reinit_begin(struct engine *engine, struct err *e)
 {
-    char text[SHM_TEXT_MAX];
-
     if (!is_over(engine))
         return err_set(e, ERR_PROTOCOL, "the job is at epoch %u, and not all ranks have left it",
                        engine->epoch);
@@ -54,6 +51,7 @@ int reinit_begin(struct engine *engine, struct err *e)
         engine->loop.ended = true; /* without a region no rank can be told anything */
         return -1;
     }
+    char text[SHM_TEXT_MAX];
     if (engine->workers.gone_rank != UINT32_MAX) {
         snprintf(text, sizeof text, "rank %u on %.100s has ended and cannot call hvd_init again",
                  engine->workers.gone_rank, engine_host_of(engine, engine->workers.gone_rank));
@@ -71,7 +69,6 @@ int reinit_begin(struct engine *engine, struct err *e)
 static void begin_if_heard(struct engine *engine, struct turn *turn)
 {
     struct err e = ERR_INIT;
-
     (void)turn;
     if (__builtin_expect(engine->peers.early != NULL, 0) && is_over(engine) && reinit_begin(engine, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, e.text);

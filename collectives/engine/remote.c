@@ -18,6 +18,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/partial.h"
 #include "collectives/engine/peers.h"
+#include "collectives/engine/run/results.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/sets.h"
 #include "collectives/engine/timeline.h"
@@ -35,6 +36,7 @@ static void free_runs(struct engine *engine)
     free(engine->runs.spare);
     engine->runs.spare = NULL;
     scratch_free(&engine->runs.scratch);
+    results_free(engine);
 }
 
 /* ---- complete on this host ----------------------------------------------------------------------------- */
@@ -49,7 +51,6 @@ static int announce_tensor(const struct set *set, const struct tensor_desc *desc
     size_t bytes = error ? 0 : readiness_data(readiness, &desc->what);
     uint32_t root = team_member(v->team, v->op.root);
     const void *mine = data;
-
     if (bytes > 0 && v->op.kind == SHM_BROADCAST)
         mine = root < v->team->members ? v->in[root] : NULL;
     else if (bytes > 0)
@@ -70,11 +71,8 @@ void remote_complete(struct engine *engine, uint32_t slot)
     struct tensor_resolver resolver = {segments_resolve, engine};
     struct tensor_view *v = names_view(engine, slot);
     struct name *n = &engine->names.name[slot];
-    char error[SHM_TEXT_MAX];
-    struct tensor_desc desc;
     struct err e = ERR_INIT;
     uint32_t before = v ? v->sequence : 0;
-
     if (!v || n->announced || n->running || region_poisoned(&engine->region))
         return; /* announced: two members came last at once, and both said so */
     tensor_begin(v, before + 1);
@@ -82,8 +80,10 @@ void remote_complete(struct engine *engine, uint32_t slot)
         tensor_begin(v, before);
         return;
     }
+    char error[SHM_TEXT_MAX];
     error[0] = '\0';
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
+    struct tensor_desc desc;
     desc.what = v->op;
     desc.known = status == HVD_SUCCESS && v->op.device && v->op.device != OP_EITHER ? v->device_memory : 0;
     memcpy(desc.name, n->text, strlen(n->text) + 1); /* at most SHM_NAME_MAX bytes */
@@ -102,7 +102,7 @@ static bool still_gathers(const struct engine *engine, struct set *set)
 {
     if (engine->options.cycle_ns == 0)
         return false;
-    if (!readiness_could_gather(set->readiness)) {
+    if (!execution_list_could_gather(readiness_list(set->readiness))) {
         set->gathers_since = 0;
         return set->gathers = false;
     }
@@ -123,11 +123,10 @@ static void wait_for_gathers(const struct engine *engine, struct turn *turn)
 static void hold_list(const struct engine *engine, struct set *set)
 {
     uint32_t waiting = 0;
-
     for (const struct run *run = set->run_first; run; run = run->next)
         waiting += run->phase < RUN_SPREAD;
     bool gather = still_gathers(engine, set);
-    readiness_hold(set->readiness, gather || waiting >= tuning_runs_ahead(engine, set));
+    execution_list_hold(readiness_list(set->readiness), gather || waiting >= tuning_runs_ahead(engine, set));
 }
 
 static void append_run(struct set *set, struct run *run)
@@ -143,12 +142,11 @@ static void append_run(struct set *set, struct run *run)
 static int take_entries(struct engine *engine, struct set *set)
 {
     struct run *run, *leader = NULL;
-
-    while (readiness_has_entry(set->readiness)) {
+    while (execution_list_has_next(readiness_list(set->readiness))) {
         run = run_new(engine);
         if (!run)
             return -1;
-        readiness_next_entry(set->readiness, &run->entry);
+        execution_list_next(readiness_list(set->readiness), &run->entry);
         run->set = set;
         run->values = *tuning_of_entry(engine, set, run->entry.number);
         run->listed = clock_now();
@@ -172,7 +170,6 @@ static bool advance_runs(struct set *set)
 {
     uint32_t in_flight = 0;
     bool more = false;
-
     for (struct run *run = set->run_first; run; run = run->next) {
         if (run->phase < RUN_NETWORK && in_flight >= run->values.of[AUTOTUNE_IN_FLIGHT])
             break;
@@ -195,7 +192,6 @@ static bool advance_runs(struct set *set)
 static void drop_settled(struct set *set)
 {
     struct run **at = &set->run_first;
-
     set->run_last = NULL;
     while (*at) {
         struct run *run = *at;
@@ -212,28 +208,26 @@ static void drop_settled(struct set *set)
 /* true: some of its runs can go on at once. */
 static bool progress_set(struct engine *engine, struct set *set)
 {
-    bool more;
-
     hold_list(engine, set);
     sets_send(engine, set);
     if (take_entries(engine, set) != 0)
         engine_out_of_memory(engine, "no memory for the execution list");
     if (!set->run_first)
         return false;
-    more = advance_runs(set);
+    bool more = advance_runs(set);
     drop_settled(set);
     hold_list(engine, set);
-    return more || readiness_wants_more(set->readiness);
+    return more || execution_list_wants_more(readiness_list(set->readiness));
 }
 
 /* However many sets there are, only those are looked at that have something on its way. */
 bool remote_progress(struct engine *engine)
 {
-    struct set *set = engine->sets.active, *next;
+    struct set *set = engine->sets.active;
     bool more = false;
-
     if (engine->hosts == 1 || !engine->peers.up)
         return false;
+    struct set *next;
     for (engine->sets.active = NULL; set && !region_poisoned(&engine->region); set = next) {
         next = set->next_active;
         more = progress_set(engine, set) || more;

@@ -45,7 +45,7 @@ static int check_config(const Hvd__EngineConfig *c, int listener, struct err *e)
     if (check_hosts(c, e) != 0)
         return -1;
     if (c->token.len != WORKER_TOKEN_SIZE)
-        return err_set(e, ERR_PROTOCOL, "the session's configuration: a token of %zu bytes", c->token.len);
+        return err_set(e, ERR_PROTOCOL, "the session's configuration has a token of %zu bytes", c->token.len);
     if (c->n_host > 1 && c->key.len != AUTH_KEY_SIZE)
         return err_set(e, ERR_PROTOCOL, "the session's configuration: a key of %zu bytes", c->key.len);
     if (listener < 0)
@@ -56,7 +56,6 @@ static int check_config(const Hvd__EngineConfig *c, int listener, struct err *e)
 static int copy_ranks(struct engine *engine, uint32_t host, const Hvd__HostRanks *ranks)
 {
     struct host *h = &engine->host[host];
-
     h->name = strdup(ranks->name);
     h->ranks = ranks->ranks;
     h->rank = calloc(h->ranks, sizeof *h->rank);
@@ -87,7 +86,6 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
 struct region_shape engine_shape(const struct engine *engine)
 {
     const struct host *here = &engine->host[engine->self];
-
     return (struct region_shape){.members = here->ranks,
                                  .hosts = engine->hosts,
                                  .size = engine->size,
@@ -122,7 +120,6 @@ static void take_options(struct engine *engine, const Hvd__EngineTuning *t)
 static int make_region(struct engine *engine, struct err *e)
 {
     struct region_shape shape = engine_shape(engine);
-
     engine->region_fd = region_create(&engine->region, &shape, e);
     return engine->region_fd < 0 ? -1 : 0;
 }
@@ -192,7 +189,6 @@ static int take_frames(struct engine *engine, struct err *e)
 {
     struct frame f;
     int rc;
-
     while ((rc = frame_decode(&engine->session.in, &f, e)) == 1) {
         if (f.kind != FRAME_CONTROL || f.sequence != engine->session.in_sequence)
             return err_set(e, ERR_PROTOCOL, "the session sends frame %u where %u is due", f.sequence,
@@ -236,7 +232,6 @@ static int receive_bytes(struct engine *engine, struct err *e)
                          .msg_iovlen = 1,
                          .msg_control = control.bytes,
                          .msg_controllen = sizeof control.bytes};
-
     if (buf_room(&engine->session.in) < iov.iov_len)
         iov.iov_len = buf_room(&engine->session.in);
     iov.iov_base = buf_reserve(&engine->session.in, iov.iov_len);
@@ -257,9 +252,8 @@ static int receive_bytes(struct engine *engine, struct err *e)
 void session_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
     struct err e = ERR_INIT;
-    int rc;
-
     (void)watch, (void)events;
+    int rc;
     while ((rc = receive_bytes(engine, &e)) == 1 && (rc = take_frames(engine, &e)) == 0 &&
            !engine->loop.ended)
         ;

@@ -32,7 +32,6 @@ _Static_assert(SHM_SETS_MAX <= PAIR_NUMBER && BACKEND_SET_MAX == 2 * PAIR_NUMBER
 uint32_t set_number(const struct set *set)
 {
     uint32_t id = (uint32_t)set->team->id;
-
     return set->team->id < 0 ? PAIR_NUMBER | (id & (PAIR_NUMBER - 1)) : id;
 }
 
@@ -44,7 +43,6 @@ uint32_t set_host_of(const struct engine *engine, const struct set *set, uint32_
 void set_mask(const struct engine *engine, const struct set *set, uint32_t host, uint8_t *mask)
 {
     const struct host *h = &engine->host[host];
-
     memset(mask, 0, (h->ranks + 7) / 8);
     for (uint32_t i = 0; i < set->team->size; i++) {
         const struct rank_place *p = &engine->place[set->team->rank[i]];
@@ -85,7 +83,6 @@ static uint32_t host_in_job(const struct engine *engine, const struct set *set, 
 static int find_order(const struct engine *engine, struct set *set, uint32_t *next)
 {
     bool in_order = true;
-
     for (uint32_t i = 1; i < set->team->size; i++)
         in_order = in_order && host_in_job(engine, set, i - 1) <= host_in_job(engine, set, i);
     if (in_order)
@@ -103,7 +100,6 @@ static int find_hosts(const struct engine *engine, struct set *set)
 {
     uint32_t most = engine->hosts < set->team->size ? engine->hosts : set->team->size;
     uint32_t *next = calloc(engine->hosts, sizeof *next), at = 0;
-
     set->host = calloc(most, 3 * sizeof *set->host);
     if (!set->host || !next) {
         free(next);
@@ -141,18 +137,17 @@ static uint32_t names_between_hosts(int32_t set)
 
 static int make_readiness(struct engine *engine, struct set *set, struct err *e)
 {
-    struct readiness_host *hosts;
     struct readiness_config config = {.epoch = engine->epoch,
                                       .self = set->self,
                                       .hosts = set->hosts,
                                       .data_bytes = engine->options.flat ? 0 : ENGINE_DATA_BYTES,
                                       .fusion_bytes = engine->options.fusion_bytes,
                                       .cache_capacity = names_between_hosts(set->team->id)};
-
     if (set->hosts == 1 || set->self == UINT32_MAX)
         return 0;
     if (engine->options.cache_capacity != UINT32_MAX)
         config.cache_capacity = engine->options.cache_capacity;
+    struct readiness_host *hosts;
     config.host = hosts = calloc(set->hosts, sizeof *hosts);
     if (!hosts)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", set->hosts);
@@ -183,7 +178,6 @@ static struct set *make_set(struct engine *engine, int32_t id, const uint32_t *r
 {
     struct set *set = calloc(1, sizeof *set), **bucket = bucket_of(engine, id);
     const struct host *here = &engine->host[engine->self];
-
     if (set)
         set->team = team_new(id, rank, size, here->rank, here->ranks);
     if (!set || !set->team || find_hosts(engine, set) != 0 || make_readiness(engine, set, e) != 0) {
@@ -208,7 +202,6 @@ int engine_sets_start(struct engine *engine, struct err *e)
 static struct set *find_set(struct engine *engine, int32_t id)
 {
     struct set *set = *bucket_of(engine, id);
-
     while (set && set->team->id != id)
         set = set->next_in_bucket;
     return set;
@@ -219,7 +212,6 @@ static struct set *make_pair(struct engine *engine, int32_t id)
 {
     struct set *set = NULL;
     uint32_t rank[2];
-
     if (engine->sets.pairs < ENGINE_PAIRS_MAX && team_pair_ranks(id, rank) && rank[1] < engine->size &&
         (engine->place[rank[0]].host == engine->self || engine->place[rank[1]].host == engine->self))
         set = make_set(engine, id, rank, 2, NULL);
@@ -230,7 +222,6 @@ static struct set *make_pair(struct engine *engine, int32_t id)
 struct set *sets_find(struct engine *engine, int32_t id)
 {
     struct set *set = find_set(engine, id);
-
     if (!set && id < 0)
         set = make_pair(engine, id);
     return set && !set->removed ? set : NULL;
@@ -242,7 +233,6 @@ static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
     size_t n;
     uint32_t *rank = numbers_read(fd, engine->size, &n);
     bool ok = rank != NULL;
-
     *size = (uint32_t)n;
     for (size_t i = 0; i < n && ok; i++)
         ok = rank[i] < engine->size && (i == 0 || rank[i - 1] < rank[i]);
@@ -252,21 +242,18 @@ static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
     return NULL;
 }
 
-int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size)
+int sets_add(struct engine *engine, int32_t id, int fd, struct err *e)
 {
     struct set *set = find_set(engine, id);
-    struct err e = ERR_INIT;
     uint32_t size, *rank = read_ranks(engine, fd, &size);
     int status = HVD_SUCCESS;
-
     if (!rank || id <= HVD_WORLD || id >= (int32_t)SHM_SETS_MAX) {
-        snprintf(error, error_size, "what came as the ranks of process set %d is none", id);
+        err_set(e, ERR_PROTOCOL, "what came as the ranks of process set %d is none", id);
         status = HVD_ERR_INVALID;
     } else if (set && (set->removed || !team_same_ranks(set->team, rank, size))) {
-        snprintf(error, error_size, "another rank of this host calls others process set %d", id);
+        err_set(e, ERR_PROTOCOL, "another rank of this host calls others process set %d", id);
         status = HVD_ERR_MISMATCH;
-    } else if (!set && !make_set(engine, id, rank, size, &e)) {
-        snprintf(error, error_size, "%s", e.text);
+    } else if (!set && !make_set(engine, id, rank, size, e)) {
         status = HVD_ERR_MEMORY;
     }
     free(rank);
@@ -276,7 +263,6 @@ int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t erro
 void sets_remove(struct engine *engine, int32_t id)
 {
     struct set *set = id > HVD_WORLD ? find_set(engine, id) : NULL;
-
     if (set)
         set->removed = true;
 }
@@ -289,7 +275,6 @@ static __attribute__((noinline)) int send_wrapped(struct engine *engine, const s
 {
     uint8_t wrapped[WRAP_HEADER + READINESS_MESSAGE_MAX];
     struct writer w = writer_of(wrapped, sizeof wrapped);
-
     write_u32(&w, PEER_SET);
     write_u32(&w, (uint32_t)set->team->id);
     write_bytes(&w, message, size);
@@ -302,7 +287,6 @@ void sets_send(struct engine *engine, struct set *set)
     struct err e = ERR_INIT;
     uint32_t to;
     size_t size;
-
     while (readiness_next_message(set->readiness, &to, &message, &size)) {
         int rc = set != engine->sets.world
                      ? send_wrapped(engine, set, to, message, size, &e)
@@ -319,11 +303,10 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
     uint32_t type = read_u32(&r), host = 0;
     int32_t id = (int32_t)read_u32(&r);
     struct set *set = r.bad || type != PEER_SET || id == HVD_WORLD ? NULL : sets_find(engine, id);
-
     if (!set && id < 0 && engine->sets.pairs >= ENGINE_PAIRS_MAX)
         return err_set(e, ERR_MEMORY, "more than %u pairs of ranks send and receive here", ENGINE_PAIRS_MAX);
     if (!set || !set->readiness)
-        return err_set(e, ERR_PROTOCOL, "a message of process set %d, in which this host has no part", id);
+        return err_set(e, ERR_PROTOCOL, "a message of process set %d, which has no rank on this host", id);
     while (host < set->hosts && set->host[host] != from)
         host++;
     if (host == set->hosts || r.left == 0)

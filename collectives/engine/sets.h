@@ -9,7 +9,7 @@
 #include "collectives/shm/team.h"
 
 #define ENGINE_SET_BUCKETS  4096u
-#define ENGINE_PAIRS_MAX    SHM_SLOTS  /* each needs a name of its own, so no more can be used */
+#define ENGINE_PAIRS_MAX    SHM_SLOTS  /* of an epoch; each has a readiness of its own */
 #define ENGINE_DATA_BYTES   4096       /* of a tensor that travels with its readiness */
 #define ENGINE_FUSION_BYTES (1u << 20) /* of tensors that travel between hosts as one */
 
@@ -32,6 +32,7 @@ struct set {
     bool gathers;                /* and it waits for them */
     struct run *run_first, *run_last;
     uint64_t operations; /* of the backend, that its runs have started */
+    uint64_t forgotten;  /* no name that was forgotten has an entry with a larger number on the list */
 };
 
 struct sets {
@@ -48,8 +49,8 @@ void engine_sets_free(struct engine *engine);
 /* The set, or the team of a pair, which is made when it is first asked for; NULL: there is none, or no more
  * pairs can be. */
 struct set *sets_find(struct engine *engine, int32_t id);
-/* `fd` holds the ranks and stays the caller's. An hvd_status. */
-int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size);
+/* `fd` holds the ranks and stays the caller's. An hvd_status; *e has the sentence. */
+int sets_add(struct engine *engine, int32_t id, int fd, struct err *e);
 void sets_remove(struct engine *engine, int32_t id);
 /* Its number between hosts. */
 uint32_t set_number(const struct set *set);

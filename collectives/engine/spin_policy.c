@@ -8,7 +8,6 @@ void spin_policy_update(struct spin_policy *c, uint64_t now, uint64_t delay, boo
 {
     uint64_t waited = delay - c->delay, time = now - c->at;
     bool known = delay != UINT64_MAX && c->at > 0;
-
     c->at = now;
     c->delay = delay;
     if (!known) {

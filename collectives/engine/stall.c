@@ -10,7 +10,6 @@ uint64_t stall_period(const struct stall *s)
     uint64_t shorter =
         s->warn_ns == 0 || (s->give_up_ns && s->give_up_ns < s->warn_ns) ? s->give_up_ns : s->warn_ns;
     uint64_t period = shorter / 4;
-
     if (shorter == 0)
         return 0;
     return period < NSEC_PER_SEC / 10 ? NSEC_PER_SEC / 10 : period > NSEC_PER_SEC ? NSEC_PER_SEC : period;
@@ -71,16 +70,17 @@ static size_t list_ranks(char *text, size_t size, const uint32_t *rank, uint32_t
 void stall_ranks_add(struct stall_ranks *r, const char *host, const uint32_t *rank, uint32_t ranks,
                      const uint8_t *missing, const char *remark)
 {
-    char list[120], which[140], entry[256];
     uint32_t count = 0;
     for (uint32_t i = 0; i < ranks; i++)
         count += is_missing(missing, i);
     if (count == 0)
         return;
+    char list[120], which[140];
     if (list_ranks(list, sizeof list, rank, ranks, missing) < sizeof list)
         snprintf(which, sizeof which, "%s %s", count > 1 ? "ranks" : "rank", list);
     else
         snprintf(which, sizeof which, "%u of the ranks %u to %u", count, rank[0], rank[ranks - 1]);
+    char entry[256];
     int n = snprintf(entry, sizeof entry, "%s%s on %.64s%s", r->hosts ? ", " : "", which, host, remark);
     r->hosts++;
     /* Room is kept for the number of those that did not fit. */

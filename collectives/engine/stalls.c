@@ -2,11 +2,13 @@
  *
  * Now and then every engine looks how far its own ranks are with each tensor (look_at_slots). A tensor that
  * waits for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
- * That one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
- * operations on a name, and all count alike, so the question is exact); a host without an engine or link has
- * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
- * case is told, as a warning, or, when it is about giving up, as the end of the job. A told case stays until
- * its operation has gone on, and that is told as well.
+ * That one opens a case and asks every other host which of its ranks have not arrived at the name's current
+ * operation. The question names no number, since each host forgets names alone, and counts operations from
+ * then on. An operation begins when the one before has ended on all hosts, so all mean the same one, but for
+ * a moment (is_behind). A host without an engine or link has no rank that could have arrived, one that does
+ * not answer within STALL_ANSWER_NS is told as such. Then the case is told, as a warning, or, when it is
+ * about giving up, as the end of the job. A told case stays until its operation has gone on, and that is
+ * told as well.
  *
  * Hosts suspect independently: a case that is open already is opened once. At most STALL_CASES are open;
  * what is beyond them is counted. On one host the same without anybody to ask.
@@ -65,17 +67,27 @@ struct stalls {
     uint64_t look_at;
 };
 
-static void close_case(struct stall_case *c)
+static void close_case(struct engine *engine, struct stall_case *c)
 {
+    if (c->used)
+        engine->names.name[c->slot].watched = false;
     free(c->answer);
     free(c->missing);
     *c = (struct stall_case){0};
 }
 
+/* false: no memory. */
+static bool make_stalls(struct engine *engine)
+{
+    if (!engine->stalls)
+        engine->stalls = calloc(1, sizeof *engine->stalls);
+    return engine->stalls != NULL;
+}
+
 static void free_stalls(struct engine *engine)
 {
     for (int i = 0; engine->stalls && i < STALL_CASES; i++)
-        close_case(&engine->stalls->open[i]);
+        close_case(engine, &engine->stalls->open[i]);
     free(engine->stalls);
     engine->stalls = NULL;
 }
@@ -95,7 +107,6 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
     uint32_t a = atomic_load(&region_entry(region, slot, local, 0)->sequence);
     uint32_t b = atomic_load(&region_entry(region, slot, local, 1)->sequence);
     uint32_t at = (int32_t)(a - b) > 0 ? a : b;
-
     if (kind)
         *kind = region_entry(region, slot, local, at)->kind;
     return at;
@@ -104,7 +115,7 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
 /* The furthest operation of a tensor. false: nobody waits for anybody there. */
 static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
 {
-    if (team_of(engine, slot)->members == 0)
+    if (!engine->names.name[slot].text || team_of(engine, slot)->members == 0)
         return false; /* other hosts' business, which this one has been asked about */
     if (slot == engine->names.join_slot)
         return false; /* ranks in hvd_join wait for nobody's call, only for all others to come to an end */
@@ -156,7 +167,6 @@ static void send_message(struct engine *engine, uint32_t host, const struct mess
     struct writer w = writer_of(bytes, sizeof bytes);
     struct err e = ERR_INIT;
     size_t name = strlen(m->name);
-
     write_u8(&w, PEER_STALL);
     write_u8(&w, m->what);
     write_u8(&w, m->kind);
@@ -177,8 +187,6 @@ static int read_message(struct engine *engine, uint32_t from, const void *data, 
                         struct message *m, struct err *e)
 {
     struct reader r = reader_of(data, size);
-    const uint8_t *bytes;
-
     (void)read_u8(&r);
     m->what = read_u8(&r);
     m->kind = read_u8(&r);
@@ -186,7 +194,7 @@ static int read_message(struct engine *engine, uint32_t from, const void *data, 
     m->operation = read_u32(&r);
     m->set = (int32_t)read_u32(&r);
     size_t name = read_u16(&r);
-    bytes = name > 0 && name <= SHM_NAME_MAX ? read_bytes(&r, name) : NULL;
+    const uint8_t *bytes = name > 0 && name <= SHM_NAME_MAX ? read_bytes(&r, name) : NULL;
     if (!bytes || memchr(bytes, '\0', name) || gives_up > 1 || m->what < SUSPICION || m->what > ANSWER)
         return err_set(e, ERR_PROTOCOL, "a malformed message about a stalled tensor");
     memcpy(m->name, bytes, name);
@@ -215,7 +223,6 @@ static struct stall_case *find_case(struct stalls *s, uint32_t slot)
 static struct stall_case *place_of_case(struct stalls *s, uint32_t slot, bool gives_up)
 {
     struct stall_case *c = find_case(s, slot);
-
     for (int i = 0; !c && i < STALL_CASES; i++)
         if (!s->open[i].used)
             c = &s->open[i];
@@ -225,7 +232,11 @@ static struct stall_case *place_of_case(struct stalls *s, uint32_t slot, bool gi
 static void ask_hosts(struct engine *engine, struct stall_case *c)
 {
     const struct set *set = engine->names.name[c->slot].set;
-    struct message m = {.what = QUESTION, .kind = c->kind, .operation = c->operation, .set = set->team->id};
+    struct message m = {.what = QUESTION,
+                        .kind = c->kind,
+                        .gives_up = c->gives_up,
+                        .operation = c->operation,
+                        .set = set->team->id};
 
     snprintf(m.name, sizeof m.name, "%s", engine->names.name[c->slot].text);
     for (uint32_t n = 0, i; n < set->hosts; n++) {
@@ -242,22 +253,38 @@ static void ask_hosts(struct engine *engine, struct stall_case *c)
     }
 }
 
+/* The operation that ranks of this host are in, or will begin next. */
+static uint32_t current_operation(const struct engine *engine, uint32_t slot)
+{
+    return atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
+}
+
+/* Another host has waited for too long. If all hosts were known to have that operation a moment ago, the
+ * other host does not know yet, and waits for no rank. */
+static bool is_behind(const struct engine *engine, uint32_t slot, bool gives_up, uint64_t now)
+{
+    uint64_t limit = gives_up ? engine->stall.give_up_ns : engine->stall.warn_ns;
+    uint64_t due = slot == UINT32_MAX ? 0 : region_slot(&engine->region, slot)->due;
+
+    return due != 0 && now - due < limit / 2;
+}
+
 static void open_case(struct engine *engine, uint32_t slot, const struct message *m, uint64_t now)
 {
     struct stall_case *c = place_of_case(engine->stalls, slot, m->gives_up);
-
     if (!c) {
         engine->stalls->more++;
         return;
     }
     if (c->used && c->slot == slot && c->operation == m->operation && (c->gives_up || !m->gives_up))
         return;
-    close_case(c);
+    close_case(engine, c);
     c->answer = calloc(engine->hosts, sizeof *c->answer);
     if (!c->answer)
         return; /* it will not be told */
     c->used = true;
     c->slot = slot;
+    engine->names.name[slot].watched = true;
     c->operation = m->operation;
     c->kind = m->kind;
     c->gives_up = m->gives_up;
@@ -270,7 +297,6 @@ static void report_suspicion(struct engine *engine, uint32_t slot, struct messag
 {
     const struct set *set = engine->names.name[slot].set;
     uint32_t i = 0;
-
     while (i < set->self && !links_ready(engine->peers.links, set->host[i]))
         i++;
     if (i == set->self) {
@@ -292,7 +318,6 @@ static void tell_stall(struct engine *engine, struct stall_case *c, const char *
 {
     const char *kind = op_kind_name(c->kind), *name = engine->names.name[c->slot].text;
     char text[SHM_TEXT_MAX];
-
     if (!c->gives_up) {
         snprintf(text, sizeof text, "tensor \"%.100s\": %s has waited %llu s for %s", name, kind,
                  seconds_of(now - c->since), ranks);
@@ -313,7 +338,6 @@ static void conclude_case(struct engine *engine, struct stall_case *c, uint64_t 
 {
     const struct set *set = engine->names.name[c->slot].set;
     struct stall_ranks ranks = {0};
-
     for (uint32_t n = 0, i; n < set->hosts; n++) {
         i = set->host[n];
         const struct host *h = &engine->host[i];
@@ -329,21 +353,20 @@ static void conclude_case(struct engine *engine, struct stall_case *c, uint64_t 
         c->missing = strdup(stall_ranks_end(&ranks));
         tell_stall(engine, c, stall_ranks_end(&ranks), now);
     } else
-        close_case(c); /* they have come meanwhile */
+        close_case(engine, c); /* they have come meanwhile */
 }
 
 static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t now)
 {
     const struct set *set = engine->names.name[c->slot].set;
-    char text[SHM_TEXT_MAX];
     bool all = true;
-
     if (has_gone_on(engine, c)) {
+        char text[SHM_TEXT_MAX];
         snprintf(text, sizeof text, "tensor \"%.100s\": %s goes on after %llu s",
                  engine->names.name[c->slot].text, op_kind_name(c->kind), seconds_of(now - c->since));
         if (c->told)
             engine_notice(engine, LOG_WARNING, text);
-        close_case(c);
+        close_case(engine, c);
         return;
     }
     for (uint32_t i = 0; c->answer && i < set->hosts; i++)
@@ -356,8 +379,6 @@ static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t n
 
 static void look_at_slots(struct engine *engine, uint64_t now)
 {
-    char text[SHM_TEXT_MAX];
-
     engine->stalls->more = 0;
     for (uint32_t slot = 0; slot < engine->names.count; slot++) {
         struct message m = {0};
@@ -369,6 +390,7 @@ static void look_at_slots(struct engine *engine, uint64_t now)
     }
     if (engine->stalls->more == 0)
         return;
+    char text[SHM_TEXT_MAX];
     snprintf(text, sizeof text, "%u more tensors wait for other ranks", engine->stalls->more);
     engine_notice(engine, LOG_WARNING, text);
 }
@@ -377,10 +399,9 @@ static void look_at_slots(struct engine *engine, uint64_t now)
 static void progress_stalls(struct engine *engine, uint64_t now)
 {
     uint64_t period = stall_period(&engine->stall);
-
     if (period == 0 || region_poisoned(&engine->region))
         return;
-    if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
+    if (!make_stalls(engine))
         return;
     if (now >= engine->stalls->look_at) {
         look_at_slots(engine, now);
@@ -398,7 +419,6 @@ static void say_missing(const struct engine *engine, struct stall_told *t)
     const struct stall_case *c = engine->stalls ? find_case(engine->stalls, t->slot) : NULL;
     struct stall_ranks ranks = {0};
     uint8_t missing[MISSING_BYTES];
-
     own_missing(engine, engine->names.name[t->slot].set, t->slot, t->operation, missing);
     stall_ranks_add(&ranks, here->name, here->rank, here->ranks, missing, "");
     bool known = c && c->missing && c->operation == t->operation;
@@ -408,7 +428,6 @@ static void say_missing(const struct engine *engine, struct stall_told *t)
 uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told *told, uint32_t most)
 {
     uint32_t all = 0;
-
     for (uint32_t slot = 0; slot < engine->names.count; slot++) {
         struct stall_told t = {.since = engine->stall.slot[slot].since, .slot = slot};
         uint8_t kind = 0;
@@ -433,25 +452,27 @@ uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told
 static int receive_stall(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
 {
     struct message m = {0};
-    uint32_t slot;
-    char text[SHM_TEXT_MAX];
-
     if (read_message(engine, from, data, size, &m, e) != 0)
         return -1;
-    if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
+    if (!make_stalls(engine))
         return err_set(e, ERR_MEMORY, "no memory for a stalled tensor");
     struct set *set = sets_find(engine, m.set);
     if (!set || set->self == UINT32_MAX)
         return 0; /* it was removed, or is not known here yet: nobody can wait in it */
-    slot = names_find(engine, set, m.name);
+    uint32_t slot = names_find(engine, set, m.name);
     if (m.what == QUESTION) {
         m.what = ANSWER;
         m.ranks = engine->workers.members;
-        own_missing(engine, set, slot, m.operation, m.missing);
+        if (!is_behind(engine, slot, m.gives_up, clock_now()))
+            own_missing(engine, set, slot, slot == UINT32_MAX ? 0 : current_operation(engine, slot),
+                        m.missing);
         send_message(engine, from, &m);
     } else if (m.what == SUSPICION) {
-        if (slot != UINT32_MAX || names_slot(engine, set, m.name, &slot, text, sizeof text) == HVD_SUCCESS)
+        if (!is_behind(engine, slot, m.gives_up, clock_now()) &&
+            forget_for(engine, set, m.name, &slot, NULL) == HVD_SUCCESS) {
+            m.operation = current_operation(engine, slot);
             open_case(engine, slot, &m, clock_now());
+        }
     } else {
         struct stall_case *c = slot == UINT32_MAX ? NULL : find_case(engine->stalls, slot);
         if (c && c->answer && c->operation == m.operation) {

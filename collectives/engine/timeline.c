@@ -18,28 +18,30 @@
 #include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
-#define LANE_FIRST  1u        /* of slot 0 */
+#define LANE_FIRST  1u
 #define PID_FIRST   10000000u /* of host 0: after all ranks */
 
 struct timeline {
     struct trace *trace;
     bool mark_cycles, executed;
+    uint32_t lanes; /* of names so far */
     struct {
-        bool named;
+        uint32_t lane;        /* 0: it has none yet */
         const char *activity; /* that is open */
     } slot[SHM_SLOTS];
 };
 
 static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning)
 {
-    char who[80], process[96], path[4096];
+    char who[80];
     struct err e = ERR_INIT;
     struct timeline *t = calloc(1, sizeof *t);
-
     snprintf(who, sizeof who, "engine.%.60s", engine->host[engine->self].name);
+    char process[96];
     snprintf(process, sizeof process, "engine of %.60s", engine->host[engine->self].name);
     for (char *c = who; *c; c++)
         *c = *c == '/' ? '_' : *c;
+    char path[4096];
     if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
         t->trace = trace_start(path, PID_FIRST + engine->self, process, &e);
     if (!t || !t->trace) {
@@ -57,7 +59,6 @@ static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning
 static void stop_timeline(struct engine *engine)
 {
     struct err e = ERR_INIT;
-
     if (engine->timeline && trace_stop(engine->timeline->trace, &e) != 0)
         engine_notice(engine, LOG_WARNING, e.text);
     free(engine->timeline);
@@ -75,14 +76,13 @@ static int start_timeline(struct engine *engine, const Hvd__EngineConfig *config
 static uint32_t slot_of(const struct engine *engine, const struct tensor_view *view)
 {
     const struct name *name = (const struct name *)((const char *)view - offsetof(struct name, view));
-
     return (uint32_t)(name - engine->names.name);
 }
 
 static void put_event(struct timeline *t, uint32_t slot, enum trace_phase phase, const char *prefix,
                       const char *name, uint64_t at)
 {
-    trace_put(t->trace, &(struct trace_event){phase, LANE_FIRST + slot, prefix, name, at, 0});
+    trace_put(t->trace, &(struct trace_event){phase, t->slot[slot].lane, prefix, name, at, 0});
 }
 
 void engine_timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
@@ -94,11 +94,12 @@ void engine_timeline_record(struct engine *engine, const struct tensor_view *vie
     uint32_t slot = slot_of(engine, view);
     const char *name = op_event_name(view->op.kind);
     uint64_t now = clock_now();
-    struct trace_event queue = {TRACE_COMPLETE, LANE_FIRST + slot, NULL, "QUEUE", since, now - since};
 
-    if (!t->slot[slot].named)
-        trace_lane(t->trace, LANE_FIRST + slot, engine->names.name[slot].text);
-    t->slot[slot].named = true;
+    if (t->slot[slot].lane == 0) {
+        t->slot[slot].lane = LANE_FIRST + t->lanes++;
+        trace_lane(t->trace, t->slot[slot].lane, engine->names.name[slot].text);
+    }
+    struct trace_event queue = {TRACE_COMPLETE, t->slot[slot].lane, NULL, "QUEUE", since, now - since};
     if (t->slot[slot].activity)
         put_event(t, slot, TRACE_END, NULL, t->slot[slot].activity, now);
     t->slot[slot].activity = NULL;
@@ -117,10 +118,15 @@ void engine_timeline_record(struct engine *engine, const struct tensor_view *vie
     }
 }
 
+void engine_timeline_forget(struct engine *engine, uint32_t slot)
+{
+    if (engine->timeline)
+        engine->timeline->slot[slot].lane = 0;
+}
+
 static void mark_turn(struct engine *engine, struct turn *turn)
 {
     struct timeline *t = engine->timeline;
-
     if (__builtin_expect(t == NULL, 1))
         return;
     if (t->mark_cycles && (turn->helped || t->executed))

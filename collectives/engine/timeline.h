@@ -19,6 +19,9 @@ extern const struct engine_part timeline_part;
 void engine_timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
                             uint64_t since);
 
+/* Another name's operations in this slot get a track of their own. */
+void engine_timeline_forget(struct engine *engine, uint32_t slot);
+
 static inline void timeline_mark(struct engine *engine, const struct tensor_view *view,
                                  enum timeline_point point, uint64_t since)
 {

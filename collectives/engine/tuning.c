@@ -47,7 +47,6 @@ static void open_log(struct engine *engine, const char *path)
 {
     struct tuning *t = engine->tuning;
     struct err e = ERR_INIT;
-
     t->log = fopen(path, "we");
     if (!t->log) {
         err_sys(&e, errno, "no log of autotune: cannot write %s", path);
@@ -68,7 +67,6 @@ static void open_log(struct engine *engine, const char *path)
 static void log_sample(const struct tuning *t, const struct autotune_sample *s)
 {
     char number[16];
-
     snprintf(number, sizeof number, "%u", s->number);
     if (t->log)
         write_values(t->log, number, s);
@@ -90,7 +88,6 @@ static void end_log(struct tuning *t)
 static struct autotune_values standard_of(const struct engine *engine)
 {
     struct autotune_values values = autotune_standard;
-
     values.of[AUTOTUNE_FUSION_BYTES] =
         engine->options.fusion_bytes < UINT32_MAX ? (uint32_t)engine->options.fusion_bytes : UINT32_MAX;
     return values;
@@ -99,7 +96,6 @@ static struct autotune_values standard_of(const struct engine *engine)
 static int start_tuning(struct engine *engine, const Hvd__EngineConfig *session, struct err *e)
 {
     const Hvd__EngineTuning *options = session->tuning;
-
     if (!options || !options->autotune)
         return 0;
     struct autotune_config config = {.warmup = options->autotune_warmup_samples,
@@ -128,7 +124,6 @@ static int start_tuning(struct engine *engine, const Hvd__EngineConfig *session,
 static void free_tuning(struct engine *engine)
 {
     struct tuning *t = engine->tuning;
-
     if (!t)
         return;
     if (t->log)
@@ -146,7 +141,6 @@ static void free_tuning(struct engine *engine)
 static void reset_tuning(struct engine *engine)
 {
     struct tuning *t = engine->tuning;
-
     if (!t)
         return;
     for (struct change *c; (c = t->first);) {
@@ -163,7 +157,6 @@ static void reset_tuning(struct engine *engine)
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number)
 {
     struct tuning *t = engine->tuning;
-
     if (!t || set != engine->sets.world || number == 0)
         return &autotune_standard;
     t->taken = number;
@@ -179,14 +172,12 @@ const struct autotune_values *tuning_of_entry(struct engine *engine, const struc
 uint32_t tuning_runs_ahead(const struct engine *engine, const struct set *set)
 {
     const struct tuning *t = engine->tuning;
-
     return (t && set == engine->sets.world ? &t->values : &autotune_standard)->of[AUTOTUNE_IN_FLIGHT];
 }
 
 static int add_change(struct tuning *t, uint64_t from, const struct autotune_values *values, struct err *e)
 {
     struct change *c = t->pending < PENDING_MAX ? malloc(sizeof *c) : NULL;
-
     if (!c)
         return err_set(e, ERR_MEMORY, "no memory for the values that autotune wants");
     *c = (struct change){NULL, from, *values};
@@ -203,7 +194,6 @@ static void send_to_children(struct engine *engine, const void *message, size_t 
 {
     uint64_t child = (uint64_t)engine->self * HOST_TREE_RADIX + 1, end = child + HOST_TREE_RADIX;
     struct err e = ERR_INIT;
-
     for (; child < end && child < engine->hosts; child++)
         if (links_send_control(engine->peers.links, (uint32_t)child, message, size, &e) != 0)
             return; /* the link is lost; its own event says so */
@@ -217,13 +207,12 @@ static void change_all(struct engine *engine)
     uint8_t message[MESSAGE_SIZE] = {PEER_TUNING};
     struct writer w = writer_of(message + 2, sizeof message - 2);
     struct err e = ERR_INIT;
-
     write_u16(&w, AUTOTUNE_SHARED);
     write_u32(&w, engine->epoch);
     write_u64(&w, t->taken + 1);
     for (int i = 0; i < AUTOTUNE_SHARED; i++)
         write_u32(&w, values->of[i]);
-    readiness_fuse(engine->sets.world->readiness, values->of[AUTOTUNE_FUSION_BYTES]);
+    execution_list_fuse(readiness_list(engine->sets.world->readiness), values->of[AUTOTUNE_FUSION_BYTES]);
     if (add_change(t, t->taken + 1, values, &e) != 0)
         engine_out_of_memory(engine, e.text);
     else
@@ -235,7 +224,6 @@ static int receive_tuning(struct engine *engine, uint32_t from, const void *data
     struct tuning *t = engine->tuning;
     struct reader r = reader_of(data, size);
     struct autotune_values values = autotune_standard;
-
     read_bytes(&r, 2);
     uint16_t count = read_u16(&r);
     uint32_t epoch = read_u32(&r);
@@ -263,8 +251,6 @@ void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
 {
     struct tuning *t = engine->tuning;
     const struct tensor_op *op = &run->view->op;
-    struct autotune_sample sample;
-
     if (!t || !t->autotune || run->set != engine->sets.world)
         return;
     if (!t->first && memcmp(autotune_wanted(t->autotune), &t->values, sizeof t->values) != 0)
@@ -276,6 +262,7 @@ void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
     if (memcmp(&run->values, autotune_wanted(t->autotune), sizeof run->values) != 0 || !op_moves(op->kind))
         return;
     uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
+    struct autotune_sample sample;
     if (!autotune_saw(t->autotune, slot, op->count * dtype_size(op->dtype), now, &sample))
         return;
     log_sample(t, &sample);

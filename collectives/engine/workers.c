@@ -37,11 +37,10 @@ static void member_is_dead(struct engine *engine, uint32_t member, const char *c
 {
     struct member *m = &engine->workers.member[member];
     uint32_t rank = engine->region.rank[member];
-    char text[SHM_TEXT_MAX];
-
     m->dead_at = 0;
     if (has_left(engine, m))
         return;
+    char text[SHM_TEXT_MAX];
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%.200s%s", rank,
              engine->host[engine->self].name, m->pid, cause ? ": " : "", cause ? cause : "",
              failed ? "" : " without hvd_shutdown");
@@ -51,7 +50,6 @@ static void member_is_dead(struct engine *engine, uint32_t member, const char *c
 static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
     struct member *m = (struct member *)watch;
-
     (void)events;
     engine_unwatch(engine, watch);
     close(watch->fd);
@@ -65,8 +63,6 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
 {
     uint32_t member = region_member(&engine->region, ended->rank);
     const char *cause = *ended->cause ? ended->cause : "for an unknown reason";
-    char text[SHM_TEXT_MAX];
-
     if (ended->rank >= engine->size)
         return;
     engine->workers.gone_rank = ended->rank;
@@ -83,6 +79,7 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
     } else if (engine->finished) {
         return;
     }
+    char text[SHM_TEXT_MAX];
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s: %.200s", ended->rank,
              *ended->host ? ended->host : engine_host_of(engine, ended->rank), ended->pid,
              engine->started || ended->failed ? "" : " before hvd_init", cause);
@@ -116,7 +113,6 @@ void workers_answer_later(struct engine *engine, uint32_t member, const struct w
 {
     struct worker *w = engine->workers.member[member].worker;
     struct err e = ERR_INIT;
-
     if (w && worker_send(w->watch.fd, a, NULL, 0, &e) != 0)
         workers_drop(engine, w);
 }
@@ -127,7 +123,6 @@ static int start_workers(struct engine *engine, const Hvd__EngineConfig *config,
 {
     uint32_t ranks = engine->host[engine->self].ranks, connections = ranks + ENGINE_STRANGERS_MAX;
     struct workers *w = &engine->workers;
-
     (void)config;
     w->member = calloc(ranks, sizeof *w->member);
     w->connection = calloc(connections, sizeof *w->connection);

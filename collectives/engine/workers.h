@@ -25,6 +25,7 @@ struct member {
     bool joined, shut_down;
     bool joining;     /* it is in hvd_join */
     uint32_t epoch;   /* that it has joined last */
+    uint32_t forgot;  /* the header's `wanting` that it has answered last */
     uint64_t dead_at; /* its process has ended; poison then, or when the session tells the cause; 0: alive */
 };
 

@@ -102,7 +102,6 @@ static void *run_ending(void *argument)
 struct ending *ending_begin(const struct driver *d, cu_context context, nccl_result (*call)(nccl_comm),
                             nccl_comm comm, cu_pointer memory)
 {
-    cu_context before;
     const struct ending what = {
         .d = d, .context = context, .call = call, .comm = comm, .memory = memory, .holders = 2};
     struct ending *x = calloc(1, sizeof *x);
@@ -119,6 +118,7 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
     }
     d->cuCtxPushCurrent(context);
     end_communicator(&what);
+    cu_context before;
     d->cuCtxPopCurrent(&before);
     return NULL;
 }

@@ -48,7 +48,7 @@ struct communicator {
     struct scales scales;
     struct registered *registered;
     struct after *after; /* of the last run */
-    size_t afters, after_room;
+    size_t afters, after_capacity;
     struct fuse fuse;
     double fuse_after; /* the factor of the packed results of the last run */
     cu_stream stream;  /* of the last run */
@@ -182,7 +182,7 @@ static void make_buffer(void *owner)
                      c->who.fuse) < 0)
         report_broken(c, NULL);
     else
-        c->fuse.room = c->who.fuse;
+        c->fuse.capacity = c->who.fuse;
     leave_context(c);
 }
 
@@ -190,9 +190,9 @@ static void make_buffer(void *owner)
 
 static nccl_result ask_nccl(struct communicator *c)
 {
-    nccl_result now = NCCL_IN_PROGRESS, result;
+    nccl_result now = NCCL_IN_PROGRESS;
     enter_context(c);
-    result = c->who.n->ncclCommGetAsyncError(c->comm, &now);
+    nccl_result result = c->who.n->ncclCommGetAsyncError(c->comm, &now);
     leave_context(c);
     return result == NCCL_OK ? now : result;
 }
@@ -247,13 +247,13 @@ static int find_scale(struct communicator *c, const struct reduction *r, nccl_op
 
 static int remember_after(struct communicator *c, const struct gpu_operation *o, double factor, struct err *e)
 {
-    if (c->afters == c->after_room) {
-        size_t room = c->after_room ? 2 * c->after_room : 16;
-        struct after *more = realloc(c->after, room * sizeof *more);
+    if (c->afters == c->after_capacity) {
+        size_t capacity = c->after_capacity ? 2 * c->after_capacity : 16;
+        struct after *more = realloc(c->after, capacity * sizeof *more);
         if (!more)
             return err_set(e, ERR_MEMORY, "no memory for scaling");
         c->after = more;
-        c->after_room = room;
+        c->after_capacity = capacity;
     }
     cu_pointer out = (cu_pointer)(uintptr_t)o->out;
     size_t count = o->kind == GPU_REDUCESCATTER ? operation_part(o, c->who.size, c->who.rank) : o->count;
@@ -264,15 +264,15 @@ static int remember_after(struct communicator *c, const struct gpu_operation *o,
 /* The steps before the group: NCCL's scaling operations, and libhvd's kernels on inputs. */
 static int prepare_scaling(struct communicator *c, const struct gpu_operation *o, struct err *e)
 {
-    struct reduction r;
-    struct gpu_why why;
-    nccl_op op;
     if (!operation_reduces(o))
         return 0;
+    struct reduction r;
+    struct gpu_why why;
     if (reduction_plan(o, c->who.size, &r, &why) < 0)
         return err_set(e, ERR_UNSUPPORTED, "%s: %s", c->label, why.text);
     if ((r.before != 1 || r.after != 1) && !(c->who.pack && pack_has_kernels(c->who.pack)))
         return err_set(e, ERR_UNSUPPORTED, "%s: there are no kernels for scaling", c->label);
+    nccl_op op;
     if (r.factor != 1 && find_scale(c, &r, &op, e) < 0)
         return -1;
     if (fuse_is_whole(&c->fuse, o)) {
@@ -359,7 +359,10 @@ bool communicator_register(struct communicator *c, void *at, size_t bytes)
     if (r)
         return r->known;
     if (!c->who.n->ncclCommRegister || !c->who.n->ncclCommDeregister ||
-        communicator_state(c) != COMMUNICATOR_READY || !(r = calloc(1, sizeof *r)))
+        communicator_state(c) != COMMUNICATOR_READY)
+        return false;
+    r = calloc(1, sizeof *r);
+    if (!r)
         return false;
     *r = (struct registered){.at = at, .next = c->registered};
     c->registered = r;

@@ -112,11 +112,11 @@ int driver_check(const struct driver *d, cu_result result, struct err *e, const 
 
 int driver_describe(const struct driver *d, cu_device device, struct driver_device *into, struct err *e)
 {
-    struct cu_uuid uuid;
     int major = 0, minor = 0;
     memset(into, 0, sizeof *into);
     into->device = device;
     cu_result result = d->cuDeviceGetPCIBusId(into->bus, (int)sizeof into->bus, device);
+    struct cu_uuid uuid;
     if (result == CU_OK)
         result = d->cuDeviceGetUuid(&uuid, device);
     if (result == CU_OK)
@@ -134,8 +134,8 @@ int driver_describe(const struct driver *d, cu_device device, struct driver_devi
 
 int driver_stream(const struct driver *d, cu_stream *stream, struct err *e)
 {
-    int least, greatest;
     *stream = NULL;
+    int least, greatest;
     if (!driver_lacks(d, DRIVER_PRIORITY) && d->cuCtxGetStreamPriorityRange(&least, &greatest) == CU_OK)
         return driver_check(d, d->cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING_FLAG, greatest),
                             e, "making a stream");

@@ -33,9 +33,9 @@ static size_t find_largest(const struct fuse *f, const struct gpu_operation *o, 
     do {
         most /= 2;
         all = 0;
-        for (size_t i = 0; i < n && all <= f->room; i++)
+        for (size_t i = 0; i < n && all <= f->capacity; i++)
             all += is_small(&o[i], most) ? o[i].count * dtype_size(o[i].dtype) : 0;
-    } while (all > f->room && most > FUSE_TENSOR_MIN);
+    } while (all > f->capacity && most > FUSE_TENSOR_MIN);
     return most;
 }
 
@@ -74,7 +74,7 @@ static int make_places(struct fuse *f, size_t n, struct err *e)
  * Only what is like the first small one is packed. `size` becomes the bytes of each step. */
 static void choose_tensors(struct fuse *f, const struct gpu_operation *o, size_t n, size_t size[STEPS])
 {
-    size_t left = f->room, most = find_largest(f, o, n);
+    size_t left = f->capacity, most = find_largest(f, o, n);
     for (size_t i = 0; i < n; i++) {
         bool goes = is_small(&o[i], most) && (f->packed == 0 || are_alike(&f->operation[f->whole], &o[i]));
         size_t bytes = goes ? o[i].count * dtype_size(o[i].dtype) : 0;

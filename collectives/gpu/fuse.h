@@ -27,7 +27,7 @@
 struct fuse {
     const struct pack *pack;
     cu_pointer buffer; /* at a multiple of 256 */
-    size_t room;       /* of it; 0: nothing is packed */
+    size_t capacity;   /* of it; 0: nothing is packed */
     /* The last plan: */
     size_t packed; /* tensors; 0: none */
     size_t whole;  /* the operation that stands for them, in the buffer */

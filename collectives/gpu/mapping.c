@@ -10,7 +10,6 @@ static size_t list_rights(const struct driver *d, int gpu, struct cu_access acce
     const struct cu_access own = {.location = {CU_LOCATION_DEVICE, gpu}, .flags = CU_ACCESS_READ_WRITE};
     int gpus = 0, can = 0;
     size_t n = 0;
-
     access[n++] = own;
     if (d->cuDeviceGetCount(&gpus) != CU_OK)
         return n;
@@ -28,7 +27,6 @@ static cu_result give_rights(const struct driver *d, int gpu, cu_pointer at, siz
 {
     struct cu_access access[GPUS_MAX];
     size_t n = list_rights(d, gpu, access);
-
     if (n > 1 && d->cuMemSetAccess(at, bytes, access, n) == CU_OK)
         return CU_OK;
     return d->cuMemSetAccess(at, bytes, access, 1);
@@ -51,14 +49,14 @@ static int map_part(const struct driver *d, int gpu, const struct mapping_part *
 int mapping_open(const struct driver *d, int gpu, const struct mapping_part *part, size_t parts,
                  cu_pointer *at, struct err *e)
 {
-    size_t bytes = 0, mapped;
-
+    size_t bytes = 0;
     for (size_t i = 0; i < parts; i++)
         if (__builtin_add_overflow(bytes, part[i].bytes, &bytes))
             return err_set(e, ERR_PROTOCOL, "memory of GPU %d is larger than any can be", gpu);
     if (driver_check(d, d->cuMemAddressReserve(at, bytes, 0, 0, 0), e,
                      "finding addresses for memory of GPU %d", gpu) != 0)
         return -1;
+    size_t mapped;
     if (map_part(d, gpu, part, parts, *at, &mapped, e) == 0)
         return 0;
     if (mapped > 0)

@@ -32,14 +32,12 @@ struct nccl_version_text nccl_version_text(int version)
 static bool is_told_to_share(void)
 {
     const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-
     return shared && strtol(shared, NULL, 0) != 0;
 }
 
 uint32_t nccl_host_of(int version, uint32_t first, uint32_t rank)
 {
     const char *host = getenv("NCCL_HOSTID");
-
     if (version >= NCCL_SHARES_SINCE && is_told_to_share())
         return rank;
     return host ? hash_text(0, host) : first;
@@ -48,7 +46,6 @@ uint32_t nccl_host_of(int version, uint32_t first, uint32_t rank)
 struct nccl_share_text nccl_why_not_shared(int version)
 {
     struct nccl_share_text t = {""};
-
     if (version < NCCL_SHARES_SINCE && is_told_to_share())
         snprintf(t.text, sizeof t.text, " (NCCL %s does not know NCCL_MULTI_RANK_GPU_ENABLE)",
                  nccl_version_text(version).text);
@@ -82,10 +79,10 @@ const struct nccl *nccl_open(struct err *e)
 }
 
 /* NCCL's messages may end in a newline; an error here is one line. */
-static void one_line(char *into, size_t room, const char *text)
+static void one_line(char *into, size_t size, const char *text)
 {
     size_t n = 0;
-    for (; text[n] && n + 1 < room; n++)
+    for (; text[n] && n + 1 < size; n++)
         into[n] = text[n] == '\n' || text[n] == '\r' ? ' ' : text[n];
     while (n > 0 && into[n - 1] == ' ')
         n--;

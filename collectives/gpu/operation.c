@@ -202,11 +202,11 @@ int reduction_plan(const struct gpu_operation *o, int size, struct reduction *in
 
 bool communicator_can(const struct gpu_operation *o, int size, struct gpu_abilities all, struct gpu_why *why)
 {
-    struct reduction r;
     if (all.nccl == 0)
         return refuse_operation(why, "not all ranks have NCCL") == 0;
     if (!operation_reduces(o))
         return dtype_size(o->dtype) > 0 || refuse_operation(why, "there is no such element type") == 0;
+    struct reduction r;
     if (reduction_plan(o, size, &r, why) < 0)
         return false;
     if (is_float8(o->dtype) && all.nccl < NCCL_FLOAT8_SINCE)
@@ -255,14 +255,6 @@ size_t operation_part(const struct gpu_operation *o, int size, int rank)
 {
     size_t rows = o->row_count ? o->count / o->row_count : 0, n = (size_t)size;
     return (rows / n + ((size_t)rank < rows % n)) * o->row_count;
-}
-
-size_t operation_part_begin(const struct gpu_operation *o, int size, int rank)
-{
-    size_t begin = 0;
-    for (int r = 0; r < rank; r++)
-        begin += operation_part(o, size, r);
-    return begin;
 }
 
 static nccl_result call_reducescatter(const struct operation_target *t, const struct gpu_operation *o,

@@ -42,7 +42,6 @@ void scales_forget(struct scales *s, const struct nccl *n, nccl_comm comm);
 
 /* The elements that rank `rank` gets in a reducescatter. */
 size_t operation_part(const struct gpu_operation *o, int size, int rank);
-size_t operation_part_begin(const struct gpu_operation *o, int size, int rank);
 
 /* The target of an operation's calls. */
 struct operation_target {

@@ -48,9 +48,9 @@ static void say_refused(const struct driver *d, cu_result result, const char *wh
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     const char *rank = getenv("HVD_LOCAL_RANK");
-    char remedy[160];
     if (atomic_flag_test_and_set(&said) || (rank && strcmp(rank, "0") != 0))
         return;
+    char remedy[160];
     describe_remedy(d, remedy, sizeof remedy);
     log_warning(
         "the driver (CUDA %d.%d) %s the kernels of libhvd, which nvcc %d.%d made (%s): %s; until then "

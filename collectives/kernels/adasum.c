@@ -30,7 +30,6 @@ static size_t stride_of(hvd_dtype dtype, size_t count)
 size_t adasum_scratch(hvd_dtype dtype, size_t vectors, size_t count)
 {
     size_t levels = 1;
-
     while (vectors > 1) {
         vectors /= 2;
         levels++;
@@ -70,7 +69,6 @@ static double factor_of(double ab, double square)
     }
 STEP(float)
 STEP(double)
-
 struct adasum_products adasum_products(const void *a, const void *b, size_t count, hvd_dtype dtype)
 {
     return dtype == HVD_FLOAT64 ? products_double(a, b, count) : products_float(a, b, count);
@@ -86,7 +84,6 @@ void adasum_add(struct adasum_products *sum, const struct adasum_products *block
 void adasum_join(void *a, const void *b, size_t count, hvd_dtype dtype, const struct adasum_products *p)
 {
     double of_a = factor_of(p->ab, p->aa), of_b = factor_of(p->ab, p->bb);
-
     if (dtype == HVD_FLOAT64)
         join_double(a, b, count, of_a, of_b);
     else
@@ -135,7 +132,6 @@ static void join_lanes(void *a, const void *b, size_t count, hvd_dtype dtype)
 {
     struct adasum_products sum = {0, 0, 0};
     size_t lane = adasum_lane(dtype);
-
     for (size_t i = 0; i < count; i += ADASUM_BLOCK) {
         size_t n = count - i < ADASUM_BLOCK ? count - i : ADASUM_BLOCK;
         struct adasum_products block =
@@ -149,7 +145,6 @@ static void join_lanes(void *a, const void *b, size_t count, hvd_dtype dtype)
 static void join_all(const void *const *in, size_t vectors, void *room, size_t count, hvd_dtype dtype)
 {
     void *other = (char *)room + stride_of(dtype, count);
-
     if (vectors == 1) {
         adasum_load(room, in[0], count, dtype);
         return;

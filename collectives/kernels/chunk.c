@@ -16,7 +16,6 @@ struct chunks chunks_cut(size_t elements, size_t element_size, uint32_t workers)
     size_t share = elements / workers + (elements % workers != 0);
     uint32_t parts = share * element_size >= EVEN_OUT_BYTES ? PER_WORKER_MAX : PER_WORKER_MIN;
     size_t each = share / parts + (share % parts != 0);
-
     if (elements == 0)
         return c;
     if (each < CHUNK_MIN / element_size)
@@ -48,7 +47,6 @@ static uint32_t part_begin(const struct chunks *c, uint32_t worker, uint32_t wor
 static uint32_t part_of(const struct chunks *c, uint32_t worker, uint32_t workers)
 {
     uint32_t begin = part_begin(c, worker, workers), end = part_begin(c, worker + 1, workers);
-
     return begin == end ? 0 : UINT32_MAX >> (32 - (end - begin)) << begin;
 }
 
@@ -56,7 +54,6 @@ static uint32_t part_of(const struct chunks *c, uint32_t worker, uint32_t worker
 static uint32_t under_way(const struct chunks *c, uint32_t taken, uint32_t workers)
 {
     uint32_t theirs = 0;
-
     for (uint32_t i = 0; i < workers && workers < c->number; i++) {
         uint32_t part = part_of(c, i, workers);
         if (taken & part & -part)
@@ -68,15 +65,13 @@ static uint32_t under_way(const struct chunks *c, uint32_t taken, uint32_t worke
 static uint32_t pick_of_few(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers,
                             bool patient, uint32_t *then)
 {
-    uint32_t available, own, chunk;
-
-    available = c->number == 0 ? 0 : ~taken & UINT32_MAX >> (32 - c->number);
-    own = worker < workers ? available & part_of(c, worker, workers) : 0;
+    uint32_t available = c->number == 0 ? 0 : ~taken & UINT32_MAX >> (32 - c->number);
+    uint32_t own = worker < workers ? available & part_of(c, worker, workers) : 0;
     if (own == 0 && patient)
         available &= ~under_way(c, taken, workers);
     if (available == 0)
         return CHUNK_NONE;
-    chunk = (uint32_t)(own != 0 ? __builtin_ctz(own) : 31 - __builtin_clz(available));
+    uint32_t chunk = (uint32_t)(own != 0 ? __builtin_ctz(own) : 31 - __builtin_clz(available));
     *then = taken | 1u << chunk;
     return chunk;
 }
@@ -87,7 +82,6 @@ static uint32_t pick_of_few(const struct chunks *c, uint32_t taken, uint32_t wor
 static uint32_t width_of(const struct chunks *c, uint32_t workers)
 {
     uint32_t width = 32 / workers;
-
     return c->number / workers + 1 < UINT64_C(1) << width ? width : 0;
 }
 
@@ -95,7 +89,6 @@ static uint32_t pick_of_many(const struct chunks *c, uint32_t taken, uint32_t wo
                              bool patient, uint32_t *then)
 {
     uint32_t width = width_of(c, workers);
-
     if (width == 0) {
         *then = taken + 1;
         return taken < c->number ? taken : CHUNK_NONE;

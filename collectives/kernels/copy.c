@@ -10,7 +10,6 @@ void copy_bytes(void *to, const void *from, size_t bytes)
 {
     char *d = to;
     const char *s = from;
-
     if (bytes == 0)
         return;
     if (bytes >= MUCH) {

@@ -21,7 +21,6 @@
 static bool has_float16(void)
 {
     unsigned a, b, c, d;
-
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
 #endif
@@ -29,7 +28,6 @@ static bool has_float16(void)
 unsigned reduce_versions(const struct reduce_kernels *version[REDUCE_VERSIONS_MAX])
 {
     unsigned n = 0;
-
 #ifdef __x86_64__
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -47,7 +45,6 @@ static const struct reduce_kernels *find_best(void)
 {
     static const struct reduce_kernels *_Atomic chosen;
     const struct reduce_kernels *k = atomic_load_explicit(&chosen, memory_order_relaxed);
-
     if (!k) {
         const struct reduce_kernels *version[REDUCE_VERSIONS_MAX];
         reduce_versions(version);
@@ -79,7 +76,6 @@ static double factor_of(double scale)
 static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_job *job)
 {
     struct plan p = {.k = k, .job = job, .lane = job->dtype, .before = 1, .after = 1};
-
     p.out = job->out_dtype ? job->out_dtype : job->dtype;
     p.size = dtype_size(job->dtype);
     p.out_size = dtype_size(p.out);
@@ -107,7 +103,6 @@ static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_j
 static const void *load_operand(const struct plan *p, size_t i, size_t first, size_t count, void *room)
 {
     const void *from = (const char *)p->job->in[i] + first * p->size;
-
     if (p->widens) {
         p->k->widen[p->job->dtype](room, from, count);
         from = room;
@@ -123,7 +118,6 @@ static const void *load_operand(const struct plan *p, size_t i, size_t first, si
 static bool is_logical(const struct plan *p)
 {
     hvd_op op = p->job->op;
-
     return p->lane == HVD_BOOL || op == HVD_LAND || op == HVD_LOR || op == HVD_LXOR;
 }
 
@@ -131,7 +125,6 @@ static bool is_logical(const struct plan *p)
 static const void *reduce_block(const struct plan *p, size_t first, size_t count, void *block, void *room)
 {
     const void *sum = load_operand(p, 0, first, count, block);
-
     for (size_t i = 1; i < p->job->inputs; i++) {
         p->combine->one(block, sum, load_operand(p, i, first, count, room), count);
         sum = block;
@@ -172,12 +165,11 @@ static bool reduce_two(const struct plan *p, size_t first, size_t count)
 {
     const struct reduce_job *job = p->job;
     size_t at = first * p->size;
-    const char *a = job->in[0], *b;
-
+    const char *a = job->in[0];
     if (job->inputs != 2 || job->outputs > 2 || job->outputs == 0 || p->widens || p->narrows ||
         p->before != 1 || p->after != 1 || p->divisor > 1)
         return false;
-    b = job->in[1];
+    const char *b = job->in[1];
     if (job->outputs == 2)
         p->combine->two((char *)job->out[0] + at, (char *)job->out[1] + at, a + at, b + at, count);
     else
@@ -188,11 +180,10 @@ static bool reduce_two(const struct plan *p, size_t first, size_t count)
 void reduce_range_by(const struct reduce_kernels *k, const struct reduce_job *job, size_t first, size_t count)
 {
     struct plan p = plan_of(k, job);
-    _Alignas(64) char block[BLOCK_BYTES], room[BLOCK_BYTES];
     size_t most = BLOCK_BYTES / p.lane_size;
-
     if (reduce_two(&p, first, count))
         return;
+    _Alignas(64) char block[BLOCK_BYTES], room[BLOCK_BYTES];
     while (count > 0) {
         size_t n = count < most ? count : most;
         store_result(&p, reduce_block(&p, first, n, block, room), first, n);

@@ -16,7 +16,7 @@ struct claim_of_member {
     uint8_t place;
     bool is_private;
     uint32_t table;
-    uint64_t in, out, room, table_at, receipt_at;
+    uint64_t in, out, capacity, table_at, recv_counts_at;
 };
 
 static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t member)
@@ -35,14 +35,13 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
         .in = entry->in,
         .out = entry->out,
     };
-
     c.is_private = (c.place & SHM_PRIVATE) != 0;
     c.op.device = c.place & SHM_EITHER ? OP_EITHER : (c.place & SHM_DEVICE) != 0;
     c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED | SHM_DEVICE | SHM_EITHER);
     if (c.place & SHM_BRIEF) {
         c.place &= (uint8_t)~SHM_BRIEF;
         c.op.row = c.in;
-        c.room = c.out;
+        c.capacity = c.out;
         c.in = c.out = 0;
     } else if (c.place & SHM_DETAILED) {
         const volatile struct shm_details *details = &tensor_body(v, member)->details;
@@ -52,10 +51,10 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
         c.op.postscale = details->postscale;
         c.op.group = details->group;
         c.op.compression = details->compression & 15;
-        c.room = details->room;
+        c.capacity = details->capacity;
         c.table_at = details->table_at;
         c.table = details->table;
-        c.receipt_at = details->receipt_at;
+        c.recv_counts_at = details->recv_counts_at;
     }
     return c;
 }
@@ -64,17 +63,14 @@ uint32_t tensor_latest(const struct tensor_view *v, uint32_t member)
 {
     uint32_t a = atomic_load(&tensor_entry_at(v, member, 0)->sequence);
     uint32_t b = atomic_load(&tensor_entry_at(v, member, 1)->sequence);
-
     return (int32_t)(a - b) > 0 ? a : b;
 }
 
 struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member)
 {
     struct tensor_view at = *v; /* entries are found by the view's operation */
-    struct tensor_op op;
-
     at.sequence = tensor_latest(v, member);
-    op = read_entry(&at, member).op;
+    struct tensor_op op = read_entry(&at, member).op;
     if (op.device == OP_EITHER) /* a rank without elements has none on a GPU either */
         op.device = 0;
     return op;
@@ -85,7 +81,6 @@ static void joined_text(const struct tensor_view *v, char *text, size_t size)
 {
     uint32_t joined = 0;
     size_t used = 0;
-
     for (uint32_t i = 0; i < v->team->members; i++)
         joined += read_entry(v, i).op.kind == SHM_JOIN;
     for (uint32_t i = 0; i < v->team->members && used < size; i++)
@@ -104,9 +99,9 @@ static int mismatch_joined(const struct tensor_view *v, const char *name, uint32
                            const struct tensor_op *theirs, char *text, size_t size)
 {
     bool first = v->op.kind == SHM_JOIN;
-    char asked[SHM_TEXT_MAX / 4], ranks[SHM_TEXT_MAX / 4];
-
+    char asked[SHM_TEXT_MAX / 4];
     op_text(first ? theirs : &v->op, -1, asked, sizeof asked);
+    char ranks[SHM_TEXT_MAX / 4];
     joined_text(v, ranks, sizeof ranks);
     snprintf(text, size, "tensor \"%s\": rank %u asks for %s, but %s joined", name,
              team_rank(v->team, first ? other : 0), asked, ranks);
@@ -116,11 +111,11 @@ static int mismatch_joined(const struct tensor_view *v, const char *name, uint32
 static int report_mismatch(const struct tensor_view *v, const char *name, uint32_t other,
                            const struct tensor_op *theirs, int property, char *text, size_t size)
 {
-    char first[SHM_TEXT_MAX / 4], second[SHM_TEXT_MAX / 4];
-
     if (v->op.kind == SHM_JOIN || theirs->kind == SHM_JOIN)
         return mismatch_joined(v, name, other, theirs, text, size);
+    char first[SHM_TEXT_MAX / 4];
     op_text(&v->op, property, first, sizeof first);
+    char second[SHM_TEXT_MAX / 4];
     op_text(theirs, property, second, sizeof second);
     snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, team_rank(v->team, 0),
              first, team_rank(v->team, other), second);
@@ -131,8 +126,6 @@ static int report_mismatch(const struct tensor_view *v, const char *name, uint32
 static int check_claim(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                        const char *name, char *text, size_t size)
 {
-    char wrong[SHM_TEXT_MAX / 4];
-
     if (member > 0) {
         int property = op_difference(&v->op, &c->op);
         if (property >= 0)
@@ -142,6 +135,7 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
     } else {
         v->op = c->op;
     }
+    char wrong[SHM_TEXT_MAX / 4];
     if (c->op.set != v->team->id)
         snprintf(wrong, sizeof wrong, "process set %d", c->op.set);
     else if (!op_wrong(&c->op, v->team->size, wrong, sizeof wrong))
@@ -159,7 +153,6 @@ static bool cut_rows(uint64_t *part, uint32_t ranks, uint64_t count, uint64_t ro
 {
     uint64_t rows = row == 1 || row == 0 ? count * row : count / row, each = rows / ranks,
              more = rows % ranks;
-
     for (uint32_t i = 0; i < ranks; i++)
         part[i] = (each + (i < more)) * row;
     return rows * row == count;
@@ -172,14 +165,15 @@ static bool find_table(struct tensor_view *v, uint32_t member, const struct clai
     uint32_t ranks = v->team->size;
     size_t bytes = ranks * sizeof *v->split;
     bool own = v->op.kind == SHM_ALLTOALL;
-    uint64_t *row, sum = 0;
-
+    uint64_t sum = 0;
     if (!own && (v->op.kind != SHM_REDUCESCATTER || member > 0))
         return true;
     /* Large enough for either kind: the name may be used for the other one next time. */
-    if (!v->split && !(v->split = malloc(v->team->members * bytes)))
+    if (!v->split)
+        v->split = malloc(v->team->members * bytes);
+    if (!v->split)
         return false;
-    row = v->split + (own ? (size_t)member * ranks : 0);
+    uint64_t *row = v->split + (own ? (size_t)member * ranks : 0);
     if (c->table == 0)
         return cut_rows(row, ranks, c->op.count, c->op.row);
     const void *from = c->table == SHM_INLINE ? tensor_body(v, member)->payload
@@ -204,30 +198,32 @@ static void *resolve_address(const struct tensor_view *v, const struct tensor_re
 }
 
 /* The place where the engine tells how many elements came of each rank. */
-static bool find_receipt(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
-                         const struct tensor_resolver *resolver)
+static bool find_recv_counts(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                             const struct tensor_resolver *resolver)
 {
-    uint64_t *receipt = NULL;
-
+    uint64_t *recv_counts = NULL;
     if (team_is_here(v->team) || !op_is_ragged(v->op.kind))
         return true;
-    if (c->receipt_at % sizeof *receipt == 0)
-        receipt = resolver->resolve(resolver->ctx, c->receipt_at, v->team->size * sizeof *receipt);
-    v->receipt[member] = receipt;
-    return receipt != NULL;
+    if (c->recv_counts_at % sizeof *recv_counts == 0)
+        recv_counts = resolver->resolve(resolver->ctx, c->recv_counts_at, tensor_recv_bytes(v->team, &v->op));
+    v->recv_counts[member] = recv_counts;
+    return recv_counts != NULL;
 }
 
 static bool find_output(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                         const struct tensor_resolver *resolver)
 {
-    uint64_t bytes;
-
-    if (op_is_ragged(v->op.kind)) {
-        if (c->room > BYTES_MAX / tensor_element_size(v))
-            return false;
-        v->room[member] = c->room;
+    if (op_is_sized(&v->op)) {
+        v->capacity[member] = UINT64_MAX;
+        v->out[member] = NULL;
+        return true;
     }
-    bytes = kind_of(&v->op)->room(v, member);
+    if (op_is_ragged(v->op.kind)) {
+        if (c->capacity > BYTES_MAX / tensor_element_size(v))
+            return false;
+        v->capacity[member] = c->capacity;
+    }
+    uint64_t bytes = kind_of(&v->op)->output_bytes(v, member);
     if (op_scatters(v->op.kind) && bytes <= SHM_INLINE_MAX)
         v->out[member] = tensor_scratch(v, member);
     else if (bytes == 0 || (c->place == SHM_INLINE && !op_scatters(v->op.kind)))
@@ -243,7 +239,6 @@ static bool find_output(struct tensor_view *v, uint32_t member, const struct cla
 static bool find_private(struct tensor_view *v, uint32_t member)
 {
     bool mine = member == v->me;
-
     v->in[member] = mine ? v->own.in : NULL;
     v->out[member] = mine ? v->own.out : NULL;
     if (v->worker != TENSOR_ANYBODY || v->op.kind != SHM_ALLREDUCE || !team_is_here(v->team))
@@ -258,16 +253,19 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
                        const struct tensor_resolver *resolver)
 {
     bool ragged = op_is_ragged(v->op.kind);
-
     if (v->me >= v->team->members || !op_kind_in(v->op.kind, STREAM_KINDS) || !team_is_here(v->team) ||
         (c->place == SHM_INLINE && !ragged))
         return false;
-    if (ragged && c->room > BYTES_MAX / tensor_element_size(v))
+    if (ragged && c->capacity > BYTES_MAX / tensor_element_size(v))
         return false;
-    v->room[member] = c->room;
-    if (v->op.kind == SHM_BROADCAST && member != v->op.root)
+    v->capacity[member] = op_is_sized(&v->op) ? UINT64_MAX : c->capacity;
+    if (op_is_sized(&v->op) && c->out != STREAM_NOT_SHARED) {
         v->out[member] = NULL;
-    else if (!(v->out[member] = resolve_address(v, resolver, c->in, STREAM_PLACE)))
+        return (v->in[member] = resolve_address(v, resolver, c->out, tensor_bytes(&c->op))) != NULL;
+    }
+    bool has_place = v->op.kind != SHM_BROADCAST || member == v->op.root;
+    v->out[member] = has_place ? resolve_address(v, resolver, c->in, STREAM_PLACE) : NULL;
+    if (has_place && !v->out[member])
         return false;
     if (c->place != SHM_INLINE)
         v->in[member] = v->out[member];
@@ -279,9 +277,9 @@ static bool find_nothing(struct tensor_view *v, uint32_t member, const struct cl
 {
     v->in[member] = v->out[member] = NULL;
     v->device_memory = member == 0 || c->in == v->device_memory ? c->in : 0;
-    if (op_is_ragged(v->op.kind) && c->room > BYTES_MAX / tensor_element_size(v))
+    if (op_is_ragged(v->op.kind) && c->capacity > BYTES_MAX / tensor_element_size(v))
         return false;
-    v->room[member] = c->room;
+    v->capacity[member] = c->capacity;
     return true;
 }
 
@@ -290,7 +288,6 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
 {
     uint64_t bytes = tensor_bytes(&c->op),
              table = c->table == SHM_INLINE ? v->team->size * sizeof *v->split : 0;
-
     if (c->table > SHM_SEGMENT || table > SHM_TABLE_MAX ||
         c->place != (tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT))
         return false;
@@ -299,7 +296,7 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     v->count[member] = c->op.count;
     if (v->op.device)
         return find_nothing(v, member, c) && find_table(v, member, c, resolver) &&
-               find_receipt(v, member, c, resolver);
+               find_recv_counts(v, member, c, resolver);
     if (c->place == SHM_INLINE)
         v->in[member] = tensor_payload(v, member, bytes, table);
     if (v->streamed)
@@ -309,17 +306,16 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (c->place != SHM_INLINE)
         v->in[member] = resolve_address(v, resolver, c->in, bytes);
     return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver) &&
-           find_receipt(v, member, c, resolver);
+           find_recv_counts(v, member, c, resolver);
 }
 
 /* Plans the work; on several hosts the engine does so. */
 static int plan_work(struct tensor_view *v, const char *name, char *text, size_t size)
 {
-    char wrong[SHM_TEXT_MAX / 4];
     uint64_t total = v->op.count;
-
     if (!op_moves(v->op.kind))
         return HVD_SUCCESS;
+    char wrong[SHM_TEXT_MAX / 4];
     if (team_is_here(v->team))
         total = kind_of(&v->op)->plan(v, wrong, sizeof wrong);
     if (total == UINT64_MAX) {
@@ -331,7 +327,7 @@ static int plan_work(struct tensor_view *v, const char *name, char *text, size_t
     v->bytes = total * tensor_element_size(v);
     if (v->streamed)
         stream_plan(v);
-    else if (v->place == SHM_SEGMENT)
+    else if (v->place == SHM_SEGMENT && !op_is_sized(&v->op))
         v->chunks = op_is_adasum(&v->op) ? (struct chunks){total, total, 1}
                                          : chunks_cut(total, tensor_element_size(v), v->team->members);
     return HVD_SUCCESS;
@@ -342,7 +338,6 @@ static int plan_work(struct tensor_view *v, const char *name, char *text, size_t
 static bool open_alike(struct tensor_view *v)
 {
     uint8_t place = v->own.is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;
-
     if (v->me >= v->team->members || v->place != SHM_INLINE ||
         (op_scatters(v->op.kind) && !v->own.is_brief) || __builtin_expect(v->op.device, 0))
         return false;
@@ -351,7 +346,7 @@ static bool open_alike(struct tensor_view *v)
         if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
             entry->place != place || entry->root != v->op.root || entry->set != v->op.set ||
             entry->count != v->op.count ||
-            (v->own.is_brief && (entry->in != v->op.row || entry->out != v->own.room)))
+            (v->own.is_brief && (entry->in != v->op.row || entry->out != v->own.capacity)))
             return false;
         v->in[i] = tensor_payload(v, i, v->bytes, 0);
     }
@@ -362,10 +357,9 @@ static bool open_alike(struct tensor_view *v)
 static int plan_alike(struct tensor_view *v, const char *name, char *text, size_t size)
 {
     struct claim_of_member c = {.op = v->op};
-
     for (uint32_t i = 0; i < v->team->members; i++) {
         v->count[i] = v->op.count;
-        v->room[i] = v->own.room;
+        v->capacity[i] = op_is_sized(&v->op) ? UINT64_MAX : v->own.capacity;
         if (!find_table(v, i, &c, NULL)) {
             snprintf(text, size, "tensor \"%s\": no memory", name);
             return HVD_ERR_MEMORY;
@@ -389,8 +383,6 @@ static uint8_t device_of_all(const struct tensor_view *v)
 int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
                 size_t text_size)
 {
-    uint8_t device;
-
     ARRIVED_FROM_OTHERS(v);
     if (open_alike(v))
         return op_scatters(v->op.kind) ? plan_alike(v, name, text, text_size) : HVD_SUCCESS;
@@ -398,7 +390,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     v->worker = TENSOR_ANYBODY;
     v->streamed = stream_of_all(v);
     v->bytes = 0;
-    device = device_of_all(v);
+    uint8_t device = device_of_all(v);
     for (uint32_t i = 0; i < v->team->members; i++) {
         struct claim_of_member c = read_entry(v, i);
         if (c.op.device == OP_EITHER)
@@ -422,5 +414,5 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
 
 void *tensor_scratch(const struct tensor_view *v, uint32_t member)
 {
-    return v->seat[member]->body[(v->sequence + 1) & 1].payload;
+    return v->member_slot[member]->body[(v->sequence + 1) & 1].payload;
 }

@@ -1,15 +1,15 @@
 /* The work of each kind of operation within one host: one file a kind, one row each in tensor.c's table.
  *
- * All members' entries were read and agree about what must agree; v->in, v->count, v->room and (where there
- * is one) v->split hold. Nothing here waits, claims or publishes. */
+ * All members' entries were read and agree about what must agree; v->in, v->count, v->capacity and (where
+ * there is one) v->split hold. Nothing here waits, claims or publishes. */
 #ifndef HVD_COLLECTIVES_LOCAL_WORK_H
 #define HVD_COLLECTIVES_LOCAL_WORK_H
 
 #include "collectives/local/tensor_view.h"
 
 struct kind {
-    /* Bytes that the output of a member needs to have room for; the members' claims are in the view. */
-    uint64_t (*room)(const struct tensor_view *v, uint32_t member);
+    /* The bytes of the output of a member; the members' claims are in the view. */
+    uint64_t (*output_bytes)(const struct tensor_view *v, uint32_t member);
     /* Sets v->get; returns the elements that the chunks cover, or UINT64_MAX with a sentence to follow
      * "tensor x: ". */
     uint64_t (*plan)(struct tensor_view *v, char *wrong, size_t size);

@@ -11,7 +11,7 @@
 
 #define LEVELS_MAX 11 /* of SHM_MEMBERS_MAX vectors; a small one's elements become twice as wide at most */
 
-static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
+static uint64_t measure_output(const struct tensor_view *v, uint32_t member)
 {
     return v->count[member] * tensor_element_size(v);
 }
@@ -42,8 +42,7 @@ static void reduce_part(const struct tensor_view *v, size_t first, size_t count)
 static void reduce_mine(const struct tensor_view *v, void *out)
 {
     _Alignas(8) char scratch[LEVELS_MAX * 2 * SHM_INLINE_MAX];
-
     adasum(v->in, v->team->members, out, v->op.count, (hvd_dtype)v->op.dtype, scratch);
 }
 
-const struct kind kind_adasum = {room_needed, plan_adasum, reduce_part, reduce_mine};
+const struct kind kind_adasum = {measure_output, plan_adasum, reduce_part, reduce_mine};

@@ -49,14 +49,14 @@ void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype
     reduce_range(&job, first, count);
 }
 
-static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
+static uint64_t measure_output(const struct tensor_view *v, uint32_t member)
 {
     return v->count[member] * tensor_element_size(v);
 }
 
-static uint64_t room_shared(const struct tensor_view *v, uint32_t member)
+static uint64_t measure_shared(const struct tensor_view *v, uint32_t member)
 {
-    return member == 0 ? room_needed(v, member) : 0;
+    return member == 0 ? measure_output(v, member) : 0;
 }
 
 static uint64_t plan_allreduce(struct tensor_view *v, char *wrong, size_t size)
@@ -82,5 +82,5 @@ static void reduce_mine(const struct tensor_view *v, void *out)
     kind_reduce(v, &out, 1, 0, v->op.count);
 }
 
-const struct kind kind_allreduce = {room_needed, plan_allreduce, reduce_part, reduce_mine};
-const struct kind kind_allreduce_shared = {room_shared, plan_allreduce, reduce_part_shared, reduce_mine};
+const struct kind kind_allreduce = {measure_output, plan_allreduce, reduce_part, reduce_mine};
+const struct kind kind_allreduce_shared = {measure_shared, plan_allreduce, reduce_part_shared, reduce_mine};

@@ -7,9 +7,9 @@
 #include "collectives/kernels/copy.h"
 #include "collectives/local/kind.h"
 
-static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
+static uint64_t measure_output(const struct tensor_view *v, uint32_t member)
 {
-    return v->room[member] * tensor_element_size(v);
+    return v->capacity[member] * tensor_element_size(v);
 }
 
 /* The counts that member `from` sends to each rank of the job. */
@@ -22,14 +22,13 @@ static uint64_t plan_alltoall(struct tensor_view *v, char *wrong, size_t size)
 {
     uint32_t members = v->team->members; /* all ranks are here: member j is rank j of the team */
     uint64_t total = 0, row = v->op.row;
-
     for (uint32_t j = 0; j < members; j++) {
         v->get[j] = 0;
         for (uint32_t i = 0; i < members; i++)
             v->get[j] += count_sent(v, i)[j];
-        if (v->room[j] < v->get[j]) {
+        if (v->capacity[j] < v->get[j]) {
             snprintf(wrong, size, "rank %u has room for %llu rows, it is sent %llu", team_rank(v->team, j),
-                     (unsigned long long)(v->room[j] / row), (unsigned long long)(v->get[j] / row));
+                     (unsigned long long)(v->capacity[j] / row), (unsigned long long)(v->get[j] / row));
             return UINT64_MAX;
         }
         total += v->get[j];
@@ -41,7 +40,6 @@ static uint64_t plan_alltoall(struct tensor_view *v, char *wrong, size_t size)
 static void receive_from(const struct tensor_view *v, uint32_t to, char *out, size_t first, size_t count)
 {
     size_t size = tensor_element_size(v), begin = 0;
-
     for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         const uint64_t *split = count_sent(v, i);
         size_t end = begin + split[to], before = 0;
@@ -58,7 +56,6 @@ static void receive_from(const struct tensor_view *v, uint32_t to, char *out, si
 static void receive_part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t begin = 0;
-
     for (uint32_t j = 0; j < v->team->members && begin < first + count; j++) {
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
@@ -73,4 +70,4 @@ static void receive_mine(const struct tensor_view *v, void *out)
     receive_from(v, v->me, out, 0, v->get[v->me]);
 }
 
-const struct kind kind_alltoall = {room_needed, plan_alltoall, receive_part, receive_mine};
+const struct kind kind_alltoall = {measure_output, plan_alltoall, receive_part, receive_mine};

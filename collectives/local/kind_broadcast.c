@@ -10,7 +10,7 @@ static uint32_t root_of(const struct tensor_view *v)
     return v->op.root; /* all ranks are members */
 }
 
-static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
+static uint64_t measure_output(const struct tensor_view *v, uint32_t member)
 {
     return v->count[member] * tensor_element_size(v);
 }
@@ -27,7 +27,6 @@ static void copy_part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t size = tensor_element_size(v);
     const char *from = (const char *)v->in[root_of(v)] + first * size;
-
     for (uint32_t i = 0; i < v->team->members; i++)
         if (v->out[i] != v->in[root_of(v)])
             copy_bytes((char *)v->out[i] + first * size, from, count * size);
@@ -38,4 +37,4 @@ static void copy_mine(const struct tensor_view *v, void *out)
     memcpy(out, v->in[root_of(v)], v->bytes);
 }
 
-const struct kind kind_broadcast = {room_needed, plan_broadcast, copy_part, copy_mine};
+const struct kind kind_broadcast = {measure_output, plan_broadcast, copy_part, copy_mine};

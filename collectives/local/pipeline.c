@@ -4,7 +4,6 @@
 
 #include "collectives/kernels/copy.h"
 #include "collectives/shm/doorbell.h"
-#include "collectives/local/pipeline_copy.h"
 #include "collectives/local/kind.h"
 
 #define STAGED UINT32_MAX /* pieces given by who has copied the whole */
@@ -15,7 +14,6 @@
 static bool is_streamed(const struct tensor_view *v, uint32_t member)
 {
     const volatile struct shm_entry *entry = tensor_entry(v, member);
-
     return (entry->place & SHM_STREAMED) != 0;
 }
 
@@ -29,13 +27,12 @@ bool stream_of_all(const struct tensor_view *v)
 
 static bool has_staged(const struct tensor_view *v, uint32_t member)
 {
-    return atomic_load(&v->seat[member]->given) == shm_tagged(v->sequence, STAGED);
+    return atomic_load(&v->member_slot[member]->given) == shm_tagged(v->sequence, STAGED);
 }
 
 bool stream_settled(const struct tensor_view *v)
 {
     uint32_t streamed = 0, staged = 0;
-
     for (uint32_t i = 0; i < v->team->members; i++)
         if (is_streamed(v, i)) {
             streamed++;
@@ -52,10 +49,9 @@ bool stream_must_stage(const struct tensor_view *v)
 void stream_staged(struct tensor_view *v, uint64_t in, uint64_t out)
 {
     struct shm_entry *entry = tensor_entry(v, v->me);
-
     entry->in = in;
     entry->out = out;
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, STAGED));
+    atomic_store(&v->member_slot[v->me]->given, shm_tagged(v->sequence, STAGED));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -64,14 +60,12 @@ void stream_staged(struct tensor_view *v, uint64_t in, uint64_t out)
 static size_t piece_elements(const struct tensor_view *v)
 {
     size_t size = tensor_element_size(v);
-
     return (v->op.count * size < LONG ? STREAM_PIECE / 2 : STREAM_PIECE) / size;
 }
 
 static uint32_t count_pieces(const struct tensor_view *v)
 {
     size_t each = piece_elements(v);
-
     return (uint32_t)(v->op.count / each + (v->op.count % each != 0));
 }
 
@@ -85,14 +79,12 @@ struct piece {
 static size_t part_begins(const struct tensor_view *v, size_t count, uint32_t i)
 {
     size_t line = SHM_LINE / tensor_element_size(v);
-
     return i == v->team->members ? count : count * i / v->team->members / line * line;
 }
 
 static struct piece piece_of(const struct tensor_view *v, uint32_t k)
 {
     size_t each = piece_elements(v), at = each * k, count = v->op.count - at < each ? v->op.count - at : each;
-
     return (struct piece){at, count, part_begins(v, count, v->me), part_begins(v, count, v->me + 1),
                           (k & 1) * (size_t)STREAM_PIECE};
 }
@@ -101,7 +93,6 @@ static struct piece piece_of(const struct tensor_view *v, uint32_t k)
 static void copy_others(const struct tensor_view *v, const struct piece *p, char *to, const char *from)
 {
     size_t size = tensor_element_size(v);
-
     copy_bytes(to, from, p->first * size);
     copy_bytes(to + p->last * size, from + p->last * size, (p->count - p->last) * size);
 }
@@ -109,10 +100,9 @@ static void copy_others(const struct tensor_view *v, const struct piece *p, char
 static void give_piece(struct tensor_view *v)
 {
     struct piece p = piece_of(v, v->stream.gave);
-
     copy_others(v, &p, (char *)v->out[v->me] + p.place,
                 (const char *)v->own.in + p.at * tensor_element_size(v));
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
+    atomic_store(&v->member_slot[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -121,7 +111,6 @@ static void reduce_piece(struct tensor_view *v)
 {
     struct piece p = piece_of(v, v->mine);
     uint32_t members = v->team->members;
-
     for (uint32_t i = 0; i < members; i++) {
         uintptr_t place = (uintptr_t)v->out[i] + p.place - p.at * tensor_element_size(v);
         v->stream.in[i] = i == v->me ? v->own.in : (const void *)place;
@@ -129,14 +118,13 @@ static void reduce_piece(struct tensor_view *v)
     }
     kind_reduce_from(v, v->stream.in, v->stream.out, p.at + p.first, p.last - p.first);
     FINISHED_FOR_OTHERS(v);
-    atomic_store(&v->seat[v->me]->done, shm_tagged(v->sequence, ++v->mine));
+    atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, ++v->mine));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
 static void take_piece(struct tensor_view *v)
 {
     struct piece p = piece_of(v, v->stream.taken);
-
     ARRIVED_FROM_OTHERS(v);
     copy_others(v, &p, (char *)v->own.out + p.at * tensor_element_size(v),
                 (const char *)v->out[v->me] + p.place);
@@ -147,7 +135,7 @@ static void take_piece(struct tensor_view *v)
 static bool all_have(const struct tensor_view *v, size_t word, uint32_t number)
 {
     for (uint32_t i = 0; i < v->team->members; i++) {
-        uint64_t seen = atomic_load((_Atomic uint64_t *)(void *)((char *)v->seat[i] + word));
+        uint64_t seen = atomic_load((_Atomic uint64_t *)(void *)((char *)v->member_slot[i] + word));
         if (i != v->me && ((uint32_t)(seen >> 32) != v->sequence || (uint32_t)seen <= number))
             return false;
     }
@@ -161,9 +149,10 @@ static enum action next_action(const struct tensor_view *v)
     if (v->stream.gave <= v->stream.taken + 1 && v->stream.gave < count_pieces(v))
         return GIVE;
     if (v->mine == v->stream.taken && v->mine < count_pieces(v))
-        return all_have(v, offsetof(struct shm_seat, given), v->mine) ? REDUCE : NONE;
-    return v->stream.taken < v->mine && all_have(v, offsetof(struct shm_seat, done), v->stream.taken) ? TAKE
-                                                                                                      : NONE;
+        return all_have(v, offsetof(struct shm_member_slot, given), v->mine) ? REDUCE : NONE;
+    return v->stream.taken < v->mine && all_have(v, offsetof(struct shm_member_slot, done), v->stream.taken)
+               ? TAKE
+               : NONE;
 }
 
 void stream_plan(struct tensor_view *v)

@@ -1,4 +1,4 @@
-/* A large allreduce (and, by pipeline_copy.h, broadcast, allgather or alltoall, for which the first and
+/* A large allreduce (and, by pipeline_copy.c, broadcast, allgather or alltoall, for which the first and
  * the last of what follows hold too) of private memory in which every member of the host waits: the
  * elements go by pieces through a small place of each member that stays in a cache, instead of through a
  * copy of the whole.
@@ -20,7 +20,10 @@
 #define STREAM_PIECE (1u << 20) /* bytes at most */
 #define STREAM_PLACE (2 * STREAM_PIECE)
 
-/* The kinds that can: those that reduce nothing have a way of their own (pipeline_copy.h). */
+/* `out` of a streamed sized operation: where the member's elements can be read; or this, they cannot. */
+#define STREAM_NOT_SHARED UINT64_MAX
+
+/* The kinds that can: those that reduce nothing have a way of their own (pipeline_copy.c). */
 #define STREAM_KINDS (SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_BROADCAST) | SHM_RAGGED)
 
 /* tensor_open has set v->streamed and found everything. */
@@ -40,5 +43,14 @@ void stream_staged(struct tensor_view *v, uint64_t in, uint64_t out);
 bool stream_of_all(const struct tensor_view *v);
 /* Nobody has yet to do so. */
 bool stream_settled(const struct tensor_view *v);
+
+/* ---- copies (pipeline_copy.c) -------------------------------------------------------------------------- */
+
+/* After tensor_open has set v->streamed and found everything. */
+void pass_plan(struct tensor_view *v);
+/* As stream_step and those that follow it. */
+bool pass_step(struct tensor_view *v);
+bool pass_has_step(const struct tensor_view *v);
+bool pass_ended(const struct tensor_view *v);
 
 #endif

@@ -13,23 +13,22 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
                      uint32_t slot, uint32_t me)
 {
     uint32_t members = team->members;
-
     *v = (struct tensor_view){
         .region = region, .team = team, .slot = region_slot(region, slot), .number = slot, .me = me};
-    v->in = calloc(members, 2 * sizeof *v->in + 2 * sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
-                                3 * sizeof(uint64_t));
+    v->in = calloc(members, 2 * sizeof *v->in + 2 * sizeof *v->out + sizeof *v->recv_counts +
+                                sizeof *v->member_slot + 3 * sizeof(uint64_t));
     if (!v->in)
         return -1;
     v->out = (void **)(v->in + members);
     v->stream.in = (const void **)(v->out + members);
     v->stream.out = (void **)(v->stream.in + members);
-    v->receipt = (uint64_t **)(v->stream.out + members);
-    v->seat = (struct shm_seat **)(v->receipt + members);
-    v->count = (uint64_t *)(v->seat + members);
-    v->room = v->count + members;
-    v->get = v->room + members;
+    v->recv_counts = (uint64_t **)(v->stream.out + members);
+    v->member_slot = (struct shm_member_slot **)(v->recv_counts + members);
+    v->count = (uint64_t *)(v->member_slot + members);
+    v->capacity = v->count + members;
+    v->get = v->capacity + members;
     for (uint32_t i = 0; i < members; i++)
-        v->seat[i] = &v->slot->seat[team->local[i]];
+        v->member_slot[i] = &v->slot->member_slot[team->local[i]];
     return 0;
 }
 
@@ -62,20 +61,18 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
 static uint8_t details_place(const struct tensor_op *op, const struct tensor_where *where, uint8_t place)
 {
     if (op->prescale != 1 || op->postscale != 1 || (op->group | op->compression) != 0 ||
-        where->table_place != 0 || where->receipt_at != 0 || (op->device && where->in != 0))
+        where->table_place != 0 || where->recv_counts_at != 0 || (op->device && where->in != 0))
         return SHM_DETAILED;
-    if (op->row == 0 && where->room == 0)
+    if (op->row == 0 && where->capacity == 0)
         return 0;
-    return place == SHM_INLINE && where->room * dtype_size(op->dtype) <= SHM_INLINE_MAX ? SHM_BRIEF
-                                                                                        : SHM_DETAILED;
+    return place == SHM_INLINE && where->capacity * dtype_size(op->dtype) <= SHM_INLINE_MAX ? SHM_BRIEF
+                                                                                            : SHM_DETAILED;
 }
 
 void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const struct tensor_where *where)
 {
     struct shm_entry *entry = tensor_entry(v, v->me);
     uint64_t bytes = tensor_bytes(op), table = 0;
-    uint8_t details;
-
     if (where->table_place == SHM_INLINE) {
         table = (uint64_t)v->team->size * sizeof *where->table;
         memcpy(tensor_body(v, v->me)->payload, where->table, table);
@@ -86,13 +83,14 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
     if (where->payload && entry->place == SHM_INLINE)
         memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
-    details = details_place(op, where, entry->place);
-    v->own.room = where->room;
+    uint8_t details = details_place(op, where, entry->place);
+    v->own.capacity = where->capacity;
     v->own.is_brief = details == SHM_BRIEF;
     if (details == SHM_DETAILED)
-        tensor_body(v, v->me)->details = (struct shm_details){
-            op->row,     op->prescale,    op->postscale,      op->group,        op->compression,
-            where->room, where->table_at, where->table_place, where->receipt_at};
+        tensor_body(v, v->me)->details =
+            (struct shm_details){op->row,         op->prescale,       op->postscale,
+                                 op->group,       op->compression,    where->capacity,
+                                 where->table_at, where->table_place, where->recv_counts_at};
     v->op = *op;
     v->place = entry->place;
     entry->place |= details;
@@ -109,7 +107,7 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->set = op->set;
     entry->count = op->count;
     entry->in = v->own.is_brief ? op->row : where->in;
-    entry->out = v->own.is_brief ? where->room : where->out;
+    entry->out = v->own.is_brief ? where->capacity : where->out;
     atomic_store(&entry->sequence, v->sequence);
 }
 
@@ -121,7 +119,6 @@ uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
 bool tensor_arrived(struct tensor_view *v)
 {
     uint32_t members = v->team->members;
-
     while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
         v->seen++;
     return v->seen == members && ((v->place == SHM_INLINE && !op_is_ragged(v->op.kind)) || stream_settled(v));
@@ -178,7 +175,7 @@ void tensor_compute(const struct tensor_view *v, void *out)
 
 static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t participant)
 {
-    return participant < v->team->members ? &v->seat[participant]->done : &v->slot->done;
+    return participant < v->team->members ? &v->member_slot[participant]->done : &v->slot->done;
 }
 
 static bool may_work(const struct tensor_view *v)
@@ -190,7 +187,6 @@ static bool may_work(const struct tensor_view *v)
 static uint32_t take_chunk(struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-
     for (;;) {
         bool fresh = (uint32_t)(seen >> 32) != v->sequence;
         uint32_t members = v->team->members, then = 0;
@@ -205,11 +201,10 @@ static uint32_t take_chunk(struct tensor_view *v)
 
 bool tensor_work(struct tensor_view *v)
 {
-    size_t first, count;
     uint32_t chunk = take_chunk(v);
-
     if (chunk == CHUNK_NONE)
         return false;
+    size_t first, count;
     chunks_range(&v->chunks, chunk, &first, &count);
     kind_of(&v->op)->part(v, first, count);
     FINISHED_FOR_OTHERS(v);
@@ -222,19 +217,17 @@ bool tensor_work(struct tensor_view *v)
 bool tensor_has_chunk(const struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-    uint32_t then;
-
     if (!may_work(v))
         return false;
     if ((uint32_t)(seen >> 32) != v->sequence)
         return v->me < v->team->members;
+    uint32_t then;
     return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, v->patient, &then) != CHUNK_NONE;
 }
 
 void tensor_offer(struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-
     if ((uint32_t)(seen >> 32) != v->sequence)
         atomic_compare_exchange_strong(&v->slot->claim, &seen, shm_tagged(v->sequence, 0));
 }
@@ -242,13 +235,29 @@ void tensor_offer(struct tensor_view *v)
 bool tensor_done(const struct tensor_view *v)
 {
     uint64_t total = 0;
-
     for (uint32_t i = 0; i <= v->team->members; i++) {
         uint64_t done = atomic_load(done_word(v, i));
         if ((uint32_t)(done >> 32) == v->sequence)
             total += (uint32_t)done;
     }
     return total >= v->chunks.number;
+}
+
+void tensor_has_read(struct tensor_view *v)
+{
+    FINISHED_FOR_OTHERS(v);
+    atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, 1));
+}
+
+/* A member that has arrived at a later operation has ended this one. All had arrived at this one. So an
+ * earlier number belongs to another name, which has the slot now. */
+bool tensor_is_read(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence)
+{
+    uint64_t done = atomic_load(&region_slot(region, slot)->member_slot[local].done);
+    uint32_t a = atomic_load(&region_entry(region, slot, local, 0)->sequence);
+    uint32_t b = atomic_load(&region_entry(region, slot, local, 1)->sequence);
+
+    return (uint32_t)(done >> 32) == sequence || ((int32_t)(a - b) > 0 ? a : b) != sequence;
 }
 
 bool tensor_was_left(const struct tensor_view *v)

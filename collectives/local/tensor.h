@@ -22,12 +22,12 @@ struct tensor_where {
     const void *payload;   /* the elements, when they go into the entry; NULL: this member gives none */
     uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it; `in` of
                               a device: what is said of its memory */
-    uint64_t room;         /* allgather, alltoall: elements that fit into the output */
+    uint64_t capacity;     /* allgather, alltoall: elements that fit into the output */
     const uint64_t *table; /* [ranks of the team], when it goes into the entry; else at table_at */
     uint64_t table_at;
-    uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
-    uint64_t receipt_at; /* shm_address; allgather, alltoall between hosts */
-    bool is_streamed;    /* `in` is a place of STREAM_PLACE bytes; with own_in and own_out */
+    uint8_t table_place;     /* 0: none, SHM_INLINE, SHM_SEGMENT */
+    uint64_t recv_counts_at; /* shm_address; allgather, alltoall between hosts */
+    bool is_streamed;        /* `in` is a place of STREAM_PLACE bytes; with own_in and own_out */
     bool is_private; /* allreduce, all others have arrived: this member does the whole work, with these: */
     const void *own_in;
     void *own_out;
@@ -98,6 +98,11 @@ bool tensor_has_chunk(const struct tensor_view *v);
 void tensor_offer(struct tensor_view *v);
 /* All chunks are done. */
 bool tensor_done(const struct tensor_view *v);
+/* Member, of a sized operation: I need nobody's elements any more. */
+void tensor_has_read(struct tensor_view *v);
+/* The member has read all elements of that operation on the slot. All members had arrived at the
+ * operation. */
+bool tensor_is_read(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence);
 /* A member has gone on without the end of what it was in: it has no engine. */
 bool tensor_was_left(const struct tensor_view *v);
 

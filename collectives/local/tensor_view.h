@@ -15,7 +15,7 @@
 struct tensor_own {
     const void *in;
     void *out;
-    uint64_t room;
+    uint64_t capacity;
     bool is_brief; /* its entry (SHM_BRIEF) */
 };
 
@@ -34,8 +34,8 @@ struct tensor_view {
     const struct region *region;
     const struct team *team; /* its owner's; members are counted in it */
     struct shm_slot *slot;
-    struct shm_seat **seat; /* [members] */
-    uint32_t number;        /* of the slot */
+    struct shm_member_slot **member_slot; /* [members] */
+    uint32_t number;                      /* of the slot */
     uint32_t sequence;
     uint32_t me;   /* my member; the number of members for the engine */
     uint32_t seen; /* members [0, seen) have arrived */
@@ -51,15 +51,16 @@ struct tensor_view {
     uint32_t worker;        /* the one member that takes chunks; TENSOR_ANYBODY */
     bool patient;           /* chunks of members that are at theirs are left to them; its owner says it */
     struct chunks chunks;
-    const void **in; /* [members]; places of the elements, NULL where a kind has none */
-    void **out;      /* [members]; NULL where each computes its own, or a kind has none */
-    void *scratch;   /* of an operation that needs some; NULL: none */
-    uint64_t *count; /* [members]; elements that the member gives */
-    uint64_t *room;  /* [members]; allgather, alltoall: elements that fit into its output */
-    uint64_t *get;   /* [members]; elements of its result; the engine of several hosts finds it out itself */
-    uint64_t **receipt; /* [members]; allgather, alltoall between hosts: the engine tells there what came of
-                           each rank */
-    uint64_t *split;    /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
+    const void **in;    /* [members]; places of the elements, NULL where a kind has none */
+    void **out;         /* [members]; NULL where each computes its own, or a kind has none */
+    void *scratch;      /* of an operation that needs some; NULL: none */
+    uint64_t *count;    /* [members]; elements that the member gives */
+    uint64_t *capacity; /* [members]; allgather, alltoall: elements that fit into its output */
+    uint64_t *get; /* [members]; elements of its result; the engine of several hosts finds it out itself */
+    /* [members]; allgather, alltoall between hosts: the engine tells there what came of each rank, and behind
+     * it where the result of a sized operation is (UINT64_MAX: in the member's scratch) */
+    uint64_t **recv_counts;
+    uint64_t *split; /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
                            rank's part. Made when first needed */
 };
 
@@ -79,6 +80,11 @@ static inline uint64_t tensor_bytes(const struct tensor_op *op)
 {
     return op->device ? 0 : tensor_all_bytes(op);
 }
+/* A number for each rank; of a sized operation also the address of the member's result. */
+static inline size_t tensor_recv_bytes(const struct team *team, const struct tensor_op *op)
+{
+    return (team->size + op_is_sized(op)) * sizeof(uint64_t);
+}
 /* A member's entry of that operation. */
 static inline struct shm_entry *tensor_entry_at(const struct tensor_view *v, uint32_t member,
                                                 uint32_t sequence)
@@ -93,7 +99,7 @@ static inline struct shm_entry *tensor_entry(const struct tensor_view *v, uint32
 
 static inline struct shm_body *tensor_body(const struct tensor_view *v, uint32_t member)
 {
-    return &v->seat[member]->body[v->sequence & 1];
+    return &v->member_slot[member]->body[v->sequence & 1];
 }
 
 /* The elements of a member that travel inside the region, behind a table of so many bytes. */

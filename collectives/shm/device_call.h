@@ -3,9 +3,10 @@
  * Memory of the rank becomes the engine's by questions on the worker socket, once each, and gets a number
  * there; two events do with the communicator of a team, `given` and `done`. An operation is then described in
  * a tensor segment, by those numbers: when its turn has come in the team's order, and the member has recorded
- * the team's `given` for it, the member writes where the description lies to its seat, and the slot to the
- * ring `launch`. It does not change either until the engine has written to the seat that the operation is in
- * the engine's stream, before the team's `done`. A team's members each have one such operation at a time.
+ * the team's `given` for it, the member writes where the description lies to its member slot, and the slot
+ * to the ring `launch`. The member changes neither until the engine has written to the member slot that the
+ * operation is in the engine's stream, before the team's `done`. A team's members each have one such
+ * operation at a time.
  *
  * The engine copies a description before it checks it. */
 #ifndef HVD_COLLECTIVES_SHM_DEVICE_CALL_H

@@ -17,7 +17,6 @@ void doorbell_ring(struct shm_mailbox *m)
 uint32_t doorbell_prepare(struct shm_mailbox *m)
 {
     uint32_t bell = atomic_load(&m->bell);
-
     atomic_fetch_add(&m->sleeping, 1);
     return bell;
 }
@@ -31,14 +30,12 @@ static bool sleep_on(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms)
 {
     struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
     long rc = syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, seen, &limit, NULL, 0);
-
     return !(rc != 0 && errno == ETIMEDOUT);
 }
 
 bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms)
 {
     bool rung = sleep_on(&m->bell, prepared, timeout_ms);
-
     atomic_fetch_sub(&m->sleeping, 1);
     return rung;
 }

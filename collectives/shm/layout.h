@@ -1,6 +1,6 @@
 /* The control region: what the workers of one host and their engine share, besides the tensors themselves.
  *
- *   header | entries | one mailbox per member | slots; each slot: its own lines, then one seat per member
+ *   header | entries | one mailbox per member | slots; each slot: its own lines, then one member slot each
  *
  * A member is a rank of this host, by local rank. A slot belongs to one tensor name (slots 0 and 1 to barrier
  * and shutdown); the engine hands them out. Operations on a slot are counted from 1, and all ranks agree
@@ -10,8 +10,12 @@
  * reads the payload of the other entry any more: whoever takes a chunk may put a small result for that member
  * there.
  *
- * An entry is one line of memory; what few need, or does not fit, is its body in the seat. A member's entries
- * of all slots lie together: thousands of names then need few pages, and are in the order of their first use.
+ * An entry is one line of memory; what few need, or does not fit, is its body in the member slot. A member's
+ * entries of all slots lie together: thousands of names then need few pages, and are in the order of their
+ * first use.
+ *
+ * A slot serves many names, one after the other. Each member gives a slot back when the member's tensor is
+ * idle. When no member holds the slot, the engine zeroes the slot's words: the slot is as new.
  *
  * Writers: each word has one writer, named below, but for three kinds that anyone adds to (a death
  * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
@@ -39,11 +43,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/shm/counts.h"
 #include "collectives/shm/op.h"
 
+/* ---- counts -------------------------------------------------------------------------------------------- */
+
+/* A member's counts of its operations that have ended well. The engine sums them up when the session asks.
+ *
+ * Each word has one writer: the thread of the member that counted first. Its other threads add, by atomic
+ * adds, to words that they share. A time is taken of each large operation and of some of the small ones,
+ * which then stand for those between. */
+
+struct shm_count {
+    _Atomic uint64_t operations;
+    _Atomic uint64_t bytes; /* that the member gave; of a broadcast, those of the tensor */
+    _Atomic uint64_t ns;    /* from the call to its result */
+};
+
+struct shm_counts {
+    _Alignas(64) struct shm_count own[SHM_KINDS];
+    _Alignas(64) struct shm_count others[SHM_KINDS];
+};
+
+#define SHM_TIMED_BYTES (64u << 10) /* operations as large are timed each */
+
+/* How many of a tensor's small operations the time of its `sequence`th stands for; 0: it is not taken. In
+ * sum as many as there were, whenever `sequence` is a power of two or a multiple of 64. */
+static inline uint8_t shm_stands_for(uint32_t sequence)
+{
+    if (__builtin_expect(sequence % 64 != 0 && (sequence >= 64 || (sequence & (sequence - 1)) != 0), 1))
+        return 0;
+    return sequence > 64 ? 64 : (uint8_t)((sequence + 1) / 2);
+}
+
+/* ---- the region ---------------------------------------------------------------------------------------- */
+
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     17u
+#define SHM_VERSION     18u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -74,7 +109,7 @@ enum shm_place {
     SHM_PRIVATE = 8,   /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees
                           them, I do the whole work */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (pipeline.h) */
-    SHM_BRIEF = 32,    /* added to SHM_INLINE: of the details only row and room differ from those of an
+    SHM_BRIEF = 32,    /* added to SHM_INLINE: of the details only row and capacity differ from those of an
                           operation without any; both are in `in` and `out` */
     SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
     SHM_EITHER = 128   /* added to SHM_DEVICE: there are none at all */
@@ -85,11 +120,12 @@ struct shm_details {
     uint64_t row; /* these as in struct tensor_op; without details 0, the scales 1 */
     double prescale, postscale;
     uint32_t group, compression;
-    uint64_t room;     /* allgather, alltoall: elements that fit into my output */
+    uint64_t capacity; /* allgather, alltoall: elements that fit into my output */
     uint64_t table_at; /* shm_address of the table that belongs to the operation, when it lies in a segment */
     uint32_t table;    /* 0: there is none, SHM_INLINE: the payload begins with it, SHM_SEGMENT */
-    uint64_t receipt_at; /* allgather, alltoall, more than one host: shm_address of a table that the engine
-                            fills: how many elements I get of each rank */
+    /* allgather, alltoall, more than one host: shm_address of a table that the engine fills: how many
+     * elements I get of each rank */
+    uint64_t recv_counts_at;
 };
 
 /* A table has one uint64_t for each rank: what an alltoall sends it, what a grouped reducescatter leaves it.
@@ -121,7 +157,8 @@ struct shm_entries {
     uint8_t apart[2 * SHM_LINE];
 };
 
-struct shm_seat {
+/* The words and bytes of one member in a slot. */
+struct shm_member_slot {
     SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
     SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: pipeline.h) */
     _Atomic uint64_t call;              /* member: shm_address of a description, device_call.h */
@@ -145,7 +182,7 @@ struct shm_slot {
         device; /* engine: of the settled operation: 1: it is on devices, for those without elements too */
     uint32_t known; /* engine: of that one: 1: all ranks of all hosts say the same of their memory */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
-    struct shm_seat seat[];
+    struct shm_member_slot member_slot[];
 };
 
 /* Slots, from one that puts them to one that takes them. */
@@ -184,6 +221,7 @@ struct shm_header {
     _Atomic uint32_t calm;  /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */
+    _Atomic uint32_t wanting;       /* engine: how often it has asked the members for idle slots; likewise */
     int32_t poison_status;          /* engine: an hvd_status */
     char poison_text[SHM_TEXT_MAX]; /* engine: the sentence */
     SHM_ALIGNED _Atomic uint32_t beat;            /* engine: changes while it lives */

@@ -10,28 +10,28 @@
 
 #define BYTES_MAX (1ull << 48)
 
-static const char *const kinds[SHM_KINDS] = {
-    [SHM_ALLREDUCE] = "allreduce",
-    [SHM_BROADCAST] = "broadcast",
-    [SHM_BARRIER] = "barrier",
-    [SHM_SHUTDOWN] = "shutdown",
-    [SHM_ALLGATHER] = "allgather",
-    [SHM_ALLTOALL] = "alltoall",
-    [SHM_REDUCESCATTER] = "reducescatter",
-    [SHM_JOIN] = "joined",
-    [SHM_ALLREDUCE_SHARED] = "shared allreduce",
+static const struct {
+    const char *in_sentence, *in_timeline;
+} kinds[SHM_KINDS] = {
+#define NAMES_OF(kind, number, in_sentence, in_timeline) [number] = {in_sentence, in_timeline},
+    SHM_KIND_LIST(NAMES_OF)
+#undef NAMES_OF
 };
+
+static bool is_kind(uint8_t kind)
+{
+    return kind < SHM_KINDS && kinds[kind].in_sentence;
+}
 
 const char *op_kind_name(uint8_t kind)
 {
-    return kind < SHM_KINDS && kinds[kind] ? kinds[kind] : "an unknown operation";
+    return is_kind(kind) ? kinds[kind].in_sentence : "an unknown operation";
 }
 
 bool op_takes_zeros(const struct tensor_op *op)
 {
     static const uint32_t ops = 1u << HVD_SUM | 1u << HVD_AVERAGE | 1u << HVD_ADASUM | 1u << HVD_BOR |
                                 1u << HVD_BXOR | 1u << HVD_LOR | 1u << HVD_LXOR;
-
     return !op->device &&
            op_kind_in(op->kind, SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_ALLREDUCE_SHARED)) &&
            op->op < 32 && (ops >> op->op & 1) != 0;
@@ -40,7 +40,6 @@ bool op_takes_zeros(const struct tensor_op *op)
 static const char *compression_name(uint8_t compression)
 {
     static const char *const name[] = {"none", "float16", "bfloat16"};
-
     return compression <= HVD_COMPRESSION_BFLOAT16 ? name[compression] : "unknown";
 }
 
@@ -78,7 +77,6 @@ static const char *wrong_device(const struct tensor_op *op)
 static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, char *text, size_t text_size)
 {
     size_t size = dtype_size(op->dtype);
-
     if (size == 0)
         snprintf(text, text_size, "there is no element type %d", op->dtype);
     else if (op->count > BYTES_MAX || op->count * size > BYTES_MAX)
@@ -109,7 +107,7 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
 
 const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size_t text_size)
 {
-    if (op->kind >= SHM_KINDS || !kinds[op->kind]) {
+    if (!is_kind(op->kind)) {
         snprintf(text, text_size, "there is no operation of the kind %d", op->kind);
         return text;
     }
@@ -125,7 +123,6 @@ const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size
 static uint64_t bits_of(double value)
 {
     uint64_t bits;
-
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
@@ -138,12 +135,18 @@ static const char *group_words(const struct tensor_op *op, char *text, size_t si
     return text;
 }
 
+static const char *sized_words(const struct tensor_op *op)
+{
+    return op_is_sized(op) ? "_alloc" : "";
+}
+
 /* The properties that are compared, the most telling first. `shown`: op_text says it anyway. */
 #define PROPERTIES(X)                                                                                        \
-    X(kind, op->kind, true, "%s%s", op->kind == SHM_JOIN ? "" : "called ", op_kind_name(op->kind))           \
+    X(kind, op->kind | op_is_sized(op) << 8, true, "%s%s%s", op->kind == SHM_JOIN ? "" : "called ",          \
+      op_kind_name(op->kind), sized_words(op))                                                               \
     X(set, (uint64_t)op->set, false, "process set %d", op->set)                                              \
     X(dtype, op->dtype, true, "element type %s", dtype_name(op->dtype))                                      \
-    X(op, op->op, true, "operation %s", op_name(op->op))                                                     \
+    X(op, op_is_ragged(op->kind) ? 0 : op->op, true, "operation %s", op_name(op->op))                        \
     X(group, op->group, false, "%s", group_words(op, (char[32]){0}, 32))                                     \
     X(count, op_is_ragged(op->kind) ? 0 : op->count, true, "%llu elements", (unsigned long long)op->count)   \
     X(device, op->device, false, "in memory of %s", op->device ? "a GPU" : "the host")                       \
@@ -196,13 +199,12 @@ void op_text(const struct tensor_op *op, int property, char *text, size_t size)
 {
     const char *kind = op_kind_name(op->kind), *dtype = dtype_name(op->dtype);
     unsigned long long count = op->count;
-
     if (op_reduces(op->kind))
         snprintf(text, size, "%s %s of %llu %s", kind, op_name(op->op), count, dtype);
     else if (op->kind == SHM_BROADCAST)
         snprintf(text, size, "%s from rank %u of %llu %s", kind, op->root, count, dtype);
     else if (op_moves(op->kind))
-        snprintf(text, size, "%s of %llu %s", kind, count, dtype);
+        snprintf(text, size, "%s%s of %llu %s", kind, sized_words(op), count, dtype);
     else
         snprintf(text, size, "%s", kind);
     size_t used = strlen(text);
@@ -215,17 +217,5 @@ void op_text(const struct tensor_op *op, int property, char *text, size_t size)
 
 const char *op_event_name(uint8_t kind)
 {
-    static const char *const names[SHM_KINDS] = {
-        [SHM_ALLREDUCE] = "ALLREDUCE",
-        [SHM_BROADCAST] = "BROADCAST",
-        [SHM_BARRIER] = "BARRIER",
-        [SHM_SHUTDOWN] = "SHUTDOWN",
-        [SHM_ALLGATHER] = "ALLGATHER",
-        [SHM_ALLTOALL] = "ALLTOALL",
-        [SHM_REDUCESCATTER] = "REDUCESCATTER",
-        [SHM_JOIN] = "JOIN",
-        [SHM_ALLREDUCE_SHARED] = "ALLREDUCE",
-    };
-
-    return kind < SHM_KINDS && names[kind] ? names[kind] : "OPERATION";
+    return is_kind(kind) ? kinds[kind].in_timeline : "OPERATION";
 }

@@ -12,18 +12,21 @@
 
 #include "collectives/hvd.h"
 
-enum shm_kind {
-    SHM_ALLREDUCE = 1,
-    SHM_BROADCAST = 2,
-    SHM_BARRIER = 3,
-    SHM_SHUTDOWN = 4,
-    SHM_ALLGATHER = 5,
-    SHM_ALLTOALL = 6,
-    SHM_REDUCESCATTER = 7,
-    SHM_JOIN = 8, /* none: what a rank that has joined says to an operation that needs its elements */
-    SHM_ALLREDUCE_SHARED = 9, /* one result a host instead of one a rank */
-    SHM_KINDS
-};
+/* Each kind, its number in shared memory and in messages between hosts, its name in a sentence, and its name
+ * in a timeline. */
+#define SHM_KIND_LIST(X)                                                                                     \
+    X(ALLREDUCE, 1, "allreduce", "ALLREDUCE")                                                                \
+    X(BROADCAST, 2, "broadcast", "BROADCAST")                                                                \
+    X(BARRIER, 3, "barrier", "BARRIER")                                                                      \
+    X(SHUTDOWN, 4, "shutdown", "SHUTDOWN")                                                                   \
+    X(ALLGATHER, 5, "allgather", "ALLGATHER")                                                                \
+    X(ALLTOALL, 6, "alltoall", "ALLTOALL")                                                                   \
+    X(REDUCESCATTER, 7, "reducescatter", "REDUCESCATTER")                                                    \
+    X(JOIN, 8, "joined", "JOIN")                            /* said to one that needs the rank's elements */ \
+    X(ALLREDUCE_SHARED, 9, "shared allreduce", "ALLREDUCE") /* one result a host, not one a rank */
+
+#define SHM_KIND_NUMBER(kind, number, in_sentence, in_timeline) SHM_##kind = number,
+enum shm_kind { SHM_KIND_LIST(SHM_KIND_NUMBER) SHM_KINDS };
 
 /* Compared as memory first: no padding. */
 struct tensor_op {
@@ -43,6 +46,8 @@ struct tensor_op {
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
 
 #define OP_EITHER 2
+/* `op` of an allgather or alltoall: each rank allocates its result when the sizes of all are known. */
+#define OP_SIZED 1
 
 /* Of two reports of one operation, one may say where it is for the other. true: *mine has learned it. */
 static inline bool op_goes_along(struct tensor_op *mine, const struct tensor_op *theirs)
@@ -89,6 +94,12 @@ bool op_takes_zeros(const struct tensor_op *op);
 static inline bool op_moves(uint8_t kind)
 {
     return op_kind_in(kind, SHM_REDUCING | SHM_RAGGED | SHM_KIND_BIT(SHM_BROADCAST));
+}
+
+/* Does each rank allocate its result when all sizes are known? */
+static inline bool op_is_sized(const struct tensor_op *op)
+{
+    return op_is_ragged(op->kind) && op->op == OP_SIZED;
 }
 
 static inline bool op_is_adasum(const struct tensor_op *op)

@@ -21,7 +21,7 @@ static size_t mailboxes_at(uint32_t members)
 
 static size_t slot_bytes(uint32_t members)
 {
-    return sizeof(struct shm_slot) + members * sizeof(struct shm_seat);
+    return sizeof(struct shm_slot) + members * sizeof(struct shm_member_slot);
 }
 
 static size_t slots_at(uint32_t members)
@@ -44,10 +44,22 @@ struct shm_slot *region_slot(const struct region *r, uint32_t slot)
     return (struct shm_slot *)((char *)r->header + slots_at(r->members) + slot * slot_bytes(r->members));
 }
 
+/* Payloads and results stay: a word that is written after them announces each. */
+void region_clear_slot(const struct region *r, uint32_t slot, const uint32_t *member, uint32_t members)
+{
+    struct shm_slot *s = region_slot(r, slot);
+
+    for (uint32_t i = 0; i < members; i++) {
+        memset(region_entry(r, slot, member[i], 0), 0, sizeof(struct shm_entry));
+        memset(region_entry(r, slot, member[i], 1), 0, sizeof(struct shm_entry));
+        memset(&s->member_slot[member[i]], 0, offsetof(struct shm_member_slot, body));
+    }
+    memset(s, 0, offsetof(struct shm_slot, result));
+}
+
 static int map_region(struct region *r, int fd, size_t bytes, struct err *e)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
     if (at == MAP_FAILED)
         return err_sys(e, errno, "cannot map %zu bytes of control region", bytes);
     r->header = at;
@@ -89,7 +101,6 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
 {
     size_t bytes = region_bytes(shape->members);
     int fd = memfd_create("hvd-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
     if (fd < 0)
         return err_sys(e, errno, "cannot make a control region");
     if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
@@ -121,11 +132,10 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
 
 int region_map(struct region *r, int fd, struct err *e)
 {
-    struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
-
     if (seals < 0 || (seals & SEALS) != SEALS)
         return err_set(e, ERR_PROTOCOL, "the control region is not sealed");
+    struct stat st;
     if (fstat(fd, &st) != 0)
         return err_sys(e, errno, "cannot read the size of the control region");
     if ((size_t)st.st_size < region_bytes(1))
@@ -180,7 +190,6 @@ void region_ring_alarms(const struct region *r)
 void region_poison(struct region *r, int status, const char *text)
 {
     struct shm_header *h = r->header;
-
     if (region_poisoned(r))
         return;
     h->poison_status = status;
@@ -195,7 +204,6 @@ void region_poison(struct region *r, int status, const char *text)
 int region_poison_read(const struct region *r, char *text, size_t size)
 {
     int status = r->header->poison_status;
-
     snprintf(text, size, "%.*s", (int)SHM_TEXT_MAX - 1, r->header->poison_text);
     return status < 0 ? status : HVD_ERR_ENGINE;
 }

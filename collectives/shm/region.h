@@ -32,6 +32,8 @@ void region_unmap(struct region *r);
 
 struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member);
 struct shm_slot *region_slot(const struct region *r, uint32_t slot); /* slot < SHM_SLOTS */
+/* Engine only. The slot is as new for these members; nobody uses the slot. */
+void region_clear_slot(const struct region *r, uint32_t slot, const uint32_t *member, uint32_t members);
 
 /* The member that is `rank`; UINT32_MAX: none here is. */
 static inline uint32_t region_member(const struct region *r, uint32_t rank)

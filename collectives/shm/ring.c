@@ -3,7 +3,6 @@
 bool ring_put(struct shm_ring *r, uint32_t slot)
 {
     uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
-
     if (tail - atomic_load_explicit(&r->head, memory_order_acquire) >= SHM_SLOTS)
         return false;
     r->slot[tail % SHM_SLOTS] = slot;
@@ -14,7 +13,6 @@ bool ring_put(struct shm_ring *r, uint32_t slot)
 bool ring_put_once(struct shm_ring *r, uint32_t slot, uint32_t *at)
 {
     uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed), head = atomic_load(&r->head);
-
     if (*at - head < tail - head && r->slot[*at % SHM_SLOTS] == slot)
         return true;
     *at = tail;
@@ -25,7 +23,6 @@ int ring_take(struct shm_ring *r, uint32_t *slot)
 {
     uint32_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
     uint32_t held = atomic_load(&r->tail) - head;
-
     if (held == 0)
         return 0;
     if (held > SHM_SLOTS)

@@ -17,6 +17,9 @@ int segment_create(struct segment *s, size_t bytes, struct err *e);
 /* Maps a segment that came from elsewhere after checking that it is sealed and how long it is. The descriptor
  * stays the caller's. */
 int segment_map(struct segment *s, int fd, struct err *e);
+/* Replaces a mapping, in its place, by one of that file: MAP_SHARED or MAP_PRIVATE. Safe in a child made by
+ * fork(). -1: it failed. */
+int segment_map_at(const struct segment *s, int fd, int how);
 void segment_unmap(struct segment *s);
 
 #endif

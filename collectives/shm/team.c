@@ -10,7 +10,6 @@ struct team *team_new(int32_t id, const uint32_t *rank, uint32_t size, const uin
 {
     struct team *team = malloc(sizeof *team + ((size_t)size + 2 * here_size) * sizeof *team->rank);
     uint32_t next = 0;
-
     if (!team)
         return NULL;
     *team = (struct team){.id = id, .size = size, .member = team->rank + size};
@@ -41,14 +40,12 @@ bool team_same_ranks(const struct team *team, const uint32_t *rank, uint32_t siz
 int32_t team_pair_id(uint32_t a, uint32_t b)
 {
     uint32_t low = a < b ? a : b, high = a < b ? b : a;
-
     return (int32_t)(PAIR_BIT | (high * (high - 1) / 2 + low));
 }
 
 bool team_pair_ranks(int32_t id, uint32_t rank[2])
 {
     uint32_t number = (uint32_t)id & ~PAIR_BIT, high = 1;
-
     if (id >= 0 || number >= TEAM_PAIR_RANKS * (TEAM_PAIR_RANKS - 1) / 2)
         return false;
     while (number >= high)

@@ -13,7 +13,6 @@ union fd_control {
 int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned number_of_fds, struct err *e)
 {
     size_t sent = 0;
-
     while (sent < sizeof *m) {
         union fd_control control;
         struct iovec iov = {(char *)m + sent, sizeof *m - sent};

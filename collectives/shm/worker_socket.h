@@ -8,16 +8,18 @@
  *
  *   question     fields                     fds        answer fields          fds
  *   HELLO        token, rank, epoch         -          -                      region, kick (an eventfd)
- *   NAME         set, text: a tensor's name -          id: its slot           -
+ *   NAME         set, text: a name, epoch   -          id: its slot, epoch    -
  *   ADD_SEGMENT  -                          segment    id                     -
  *   GET_SEGMENT  id                         -          -                      segment
  *   ADD_SET      set                        ranks      -                      -
  *   REMOVE_SET   set                        -          -                      -
  *   SLOT         id: a slot of a name       -          set, text: its name    -
+ *   FORGET       id, epoch, text: slots     -          -                      -
  *   JOIN         id: 1 begins, 0 ends       -          -                      -
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
+ *   ABORT        text: why                  -          -                      -
  *   NOTE         text: a line of the log, id  -        -                      -
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
@@ -27,12 +29,18 @@
  *   DEVICE_LEAVE   set                      -          -                      -
  *   DEVICE_CLOSE   -                        -          -                      -
  *
- * FAILED: this rank cannot do its part of what others have begun with it; the job ends. INITIALIZED: hvd_init
- * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
- * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
+ * FAILED: this rank cannot do its part of what others have begun with it; the job ends. ABORT: this rank has
+ * failed and says why; the job ends. INITIALIZED: hvd_init is about to return. SHUT_DOWN: hvd_shutdown was
+ * called. ADD_SET: the first member that asks makes the set, the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
- * is in hvd_join from now on, or is not any more. NOTE: libhvd writes nothing itself; what a user may want to
- * know stands in the engine's log, at the level `id`; a warning or an error names the rank and its host.
+ * is in hvd_join from now on, or is not any more. SLOT: an empty name if the rank has no part in it.
+ * NOTE: libhvd writes nothing itself. A sentence for the user goes to the engine's log, at the level `id`; a
+ * warning or an error names the rank and its host.
+ *
+ * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
+ * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the
+ * answer's id is SHM_SLOTS. Then `epoch` is the `wanting` that all ranks of the host have to answer. The rank
+ * asks again with that number when its bell was rung.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY:
  * the rank's becomes the engine's too, by its IPC handle or as a descriptor. SPAN: several that came as
@@ -40,8 +48,8 @@
  * is a file as `ranks` is. FORGET: memory has gone, 0: none; the answer's id is how many of the rank's the
  * engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN: a communicator
  * of this rank in the team, with the events that come before and behind each operation; how it is, is in the
- * seat of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any more.
- */
+ * member slot of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any
+ * more. */
 #ifndef HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 #define HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 
@@ -75,6 +83,8 @@ enum worker_message_type {
     WORKER_DEVICE_KNOW,
     WORKER_DEVICE_CLOSE,
     WORKER_NOTE,
+    WORKER_ABORT,
+    WORKER_FORGET,
     WORKER_TYPE_END
 };
 
@@ -88,6 +98,8 @@ struct worker_message {
     uint8_t token[WORKER_TOKEN_SIZE];
     char text[SHM_TEXT_MAX]; /* ended by a NUL */
 };
+
+#define WORKER_SLOTS_MAX (SHM_TEXT_MAX / sizeof(uint32_t) - 1) /* of one FORGET; the last byte is a NUL */
 
 /* Sends all of it. -1 with *e (ERR_CLOSED when the other end has gone). */
 int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned number_of_fds,

@@ -1,7 +1,9 @@
 #include "common/base/buf.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "common/base/secret.h"
 
@@ -106,4 +108,16 @@ void buf_consume(struct buf *b, size_t len)
     b->head = 0;
     if (b->capacity > 8 * SMALLEST || b->hidden)
         buf_free(b);
+}
+
+int buf_send(struct buf *b, int fd)
+{
+    while (b->len > 0) {
+        ssize_t n = send(fd, buf_data(b), b->len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0)
+            buf_consume(b, (size_t)n);
+        else if (errno != EINTR)
+            return errno == EAGAIN ? 0 : -1;
+    }
+    return 0;
 }

@@ -34,6 +34,8 @@ int buf_put(struct buf *b, const void *bytes, size_t len);
 const uint8_t *buf_data(const struct buf *b);
 /* Drops the first `len` (<= b->len) bytes. */
 void buf_consume(struct buf *b, size_t len);
+/* Sends unread bytes as far as the socket takes them without waiting. -1 with errno: the peer has gone. */
+int buf_send(struct buf *b, int fd);
 /* How many more bytes the ceiling allows. */
 size_t buf_room(const struct buf *b);
 

@@ -32,7 +32,6 @@ static void fill_tables(void)
 static uint32_t crc_by_tables(uint32_t crc, const void *data, size_t size)
 {
     const uint8_t *p = data;
-
     crc = ~crc;
     for (; size >= 8; size -= 8, p += 8) {
         uint32_t low =
@@ -57,7 +56,6 @@ static uint32_t crc_by_tables(uint32_t crc, const void *data, size_t size)
 __attribute__((target("sse4.2"))) static uint32_t crc_in_order(uint32_t crc, const uint8_t *p, size_t size)
 {
     uint64_t wide = crc, bytes;
-
     for (; size >= 8; size -= 8, p += 8) {
         memcpy(&bytes, p, 8);
         wide = _mm_crc32_u64(wide, bytes);
@@ -73,7 +71,6 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_by_lanes(uint32_t c
 {
     const uint8_t *p = data;
     uint64_t a = (uint32_t)~crc;
-
     for (; size >= 3 * LANE; size -= 3 * LANE, p += 3 * LANE) {
         uint64_t b = 0, c = 0, word[3];
         for (size_t i = 0; i < LANE; i += 8) {
@@ -101,7 +98,6 @@ unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX])
 {
     static pthread_once_t filled = PTHREAD_ONCE_INIT;
     unsigned n = 0;
-
 #ifdef __x86_64__
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
@@ -116,7 +112,6 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t size)
 {
     static _Atomic(crc32c_function) chosen;
     crc32c_function f = atomic_load_explicit(&chosen, memory_order_acquire);
-
     if (!f) {
         crc32c_function version[CRC32C_VERSIONS_MAX];
         crc32c_versions(version);

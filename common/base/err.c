@@ -20,10 +20,10 @@ static void format_text(char *out, size_t size, const char *fmt, va_list args)
 
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
 {
-    va_list args;
     if (!e || e->code)
         return -1;
     e->code = code;
+    va_list args;
     va_start(args, fmt);
     format_text(e->text, sizeof e->text, fmt, args);
     va_end(args);
@@ -32,40 +32,38 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
 
 int err_sys(struct err *e, int errnum, const char *fmt, ...)
 {
-    va_list args;
-    size_t used;
     if (!e || e->code)
         return -1;
     e->code = ERR_SYSTEM;
+    va_list args;
     va_start(args, fmt);
     format_text(e->text, sizeof e->text, fmt, args);
     va_end(args);
-    used = strlen(e->text);
+    size_t used = strlen(e->text);
     snprintf(e->text + used, sizeof e->text - used, ": %s", strerror(errnum));
     return -1;
 }
 
 int err_wrap(struct err *e, const char *fmt, ...)
 {
-    char old[ERR_TEXT_MAX];
-    va_list args;
-    size_t used;
     if (!e || !e->code)
         return -1;
+    char old[ERR_TEXT_MAX];
     memcpy(old, e->text, sizeof old);
+    va_list args;
     va_start(args, fmt);
     format_text(e->text, sizeof e->text, fmt, args);
     va_end(args);
-    used = strlen(e->text);
+    size_t used = strlen(e->text);
     snprintf(e->text + used, sizeof e->text - used, ": %.*s", (int)sizeof old, old);
     return -1;
 }
 
 int err_hint(struct err *e, const char *fmt, ...)
 {
-    va_list args;
     if (!e || !e->code || e->hint[0])
         return -1;
+    va_list args;
     va_start(args, fmt);
     format_text(e->hint, sizeof e->hint, fmt, args);
     va_end(args);

@@ -7,6 +7,12 @@ void exposition_family(FILE *out, const char *name, const char *type, const char
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+void exposition_single(FILE *out, const char *name, const char *type, const char *help, double value)
+{
+    exposition_family(out, name, type, help);
+    exposition_sample(out, name, value, NULL);
+}
+
 static void put_value(FILE *out, const char *value)
 {
     for (size_t i = 0; i < EXPOSITION_VALUE_MAX && value[i]; i++) {

@@ -18,5 +18,7 @@
 void exposition_family(FILE *out, const char *name, const char *type, const char *help);
 /* `labels`: names and values in turn, ended by NULL; NULL: none. */
 void exposition_sample(FILE *out, const char *name, double value, const char *const *labels);
+/* A family of one sample without labels. */
+void exposition_single(FILE *out, const char *name, const char *type, const char *help, double value);
 
 #endif

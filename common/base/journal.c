@@ -86,12 +86,13 @@ static int send_datagram(struct journal *j, const struct datagram *d, bool bad)
 
 bool journal_line(struct journal *j, int priority, const char *text, const char *const *fields)
 {
-    char weight[16], more[TEXT_MAX + 64];
     struct datagram d;
     d.used = 0;
     if (!may_write(j, priority <= JOURNAL_WARN))
         return true;
+    char weight[16];
     snprintf(weight, sizeof weight, "%d", priority);
+    char more[TEXT_MAX + 64];
     snprintf(more, sizeof more, "%.*s", TEXT_MAX - 64, text);
     if (j->unsaid)
         snprintf(more + strlen(more), 64, " (%u lines before were left out)", j->unsaid);

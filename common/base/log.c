@@ -5,11 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const names[] = {"trace", "debug", "info", "warning", "error", "fatal"};
+#define NAME_OF(level, name) name,
+static const char *const names[] = {LOG_LEVELS(NAME_OF)};
 static const char *program_name = "hvd";
 static enum log_level lowest = LOG_WARNING;
 static void (*taker)(const char *bytes, size_t len);
 static void (*listener)(enum log_level level, const char *text);
+
+const char *log_level_name(enum log_level level)
+{
+    return names[level];
+}
 
 void log_init(const char *program, enum log_level level)
 {
@@ -60,9 +66,9 @@ static void put_line(const char *bytes, size_t len)
 
 void log_say(const char *fmt, ...)
 {
-    char text[2048];
     va_list args;
     va_start(args, fmt);
+    char text[2048];
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n >= (int)sizeof text) {

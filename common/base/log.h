@@ -9,11 +9,21 @@
 #include <stddef.h>
 
 /* horovodrun's names and order. */
-enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_FATAL };
+#define LOG_LEVELS(X)                                                                                        \
+    X(TRACE, "trace")                                                                                        \
+    X(DEBUG, "debug")                                                                                        \
+    X(INFO, "info")                                                                                          \
+    X(WARNING, "warning")                                                                                    \
+    X(ERROR, "error")                                                                                        \
+    X(FATAL, "fatal")
+
+#define LOG_LEVEL_NUMBER(level, name) LOG_##level,
+enum log_level { LOG_LEVELS(LOG_LEVEL_NUMBER) };
 
 /* `program` is printed before every line; it must stay valid. */
 void log_init(const char *program, enum log_level level);
 enum log_level log_level(void);
+const char *log_level_name(enum log_level level);
 bool log_enabled(enum log_level level);
 
 /* Control characters become '?': what others said must not steer the terminal or look like a line of ours. */

@@ -24,9 +24,9 @@ static const char *list_text(const uint32_t *list, uint32_t count, const char *b
     size_t n = 0;
     text[0] = '\0';
     for (uint32_t i = 0, last; i < count; i = last + 1) {
-        char part[40];
         for (last = i; last + 1 < count && list[last + 1] == list[last] + 1;)
             last++;
+        char part[40];
         if (last > i)
             snprintf(part, sizeof part, "%s%u%s%u", i ? between : "", list[i], to, list[last]);
         else
@@ -55,10 +55,10 @@ const char *ranks_text_short(const uint32_t *list, uint32_t count, char *text, s
 /* A number at *at, which moves behind it. */
 static bool read_number(const char **at, uint32_t *value)
 {
-    char *end;
     if (**at < '0' || **at > '9')
         return false;
     errno = 0;
+    char *end;
     unsigned long n = strtoul(*at, &end, 10);
     *at = end;
     *value = (uint32_t)n;
@@ -82,8 +82,8 @@ static bool read_range(const char **at, uint32_t *first, uint32_t *last)
 
 int ranks_check(const char *list, uint32_t *highest, struct err *e)
 {
-    uint32_t first, last;
     *highest = 0;
+    uint32_t first, last;
     for (const char *at = list; at == list || *at;) {
         const char *begin = at;
         if (!read_range(&at, &first, &last))

@@ -62,7 +62,6 @@ static void ring_bell(struct trace *t)
 static bool put_event(struct trace *t, const struct trace_event *event, char *text)
 {
     uint64_t at = atomic_load_explicit(&t->tail, memory_order_relaxed);
-
     for (;;) {
         struct cell *c = &t->cell[at % TRACE_EVENTS];
         uint64_t turn = atomic_load_explicit(&c->turn, memory_order_acquire),
@@ -92,7 +91,6 @@ void trace_lane(struct trace *t, uint32_t lane, const char *name)
 {
     struct trace_event event = {.lane = lane};
     char *text = strdup(name);
-
     if (text && !put_event(t, &event, text))
         free(text);
 }
@@ -135,10 +133,9 @@ static void append_format(struct trace *t, const char *fmt, ...) __attribute__((
 
 static void append_format(struct trace *t, const char *fmt, ...)
 {
-    char record[PAGE / 2];
     va_list args;
-
     va_start(args, fmt);
+    char record[PAGE / 2];
     int n = vsnprintf(record, sizeof record, fmt, args);
     va_end(args);
     if (n > 0 && (size_t)n < sizeof record)
@@ -150,7 +147,6 @@ static void append_name(struct trace *t, const char *what, uint32_t lane, const 
 {
     char quoted[PAGE / 2 - 256] = "";
     FILE *out = fmemopen(quoted, sizeof quoted, "w");
-
     if (!out)
         return;
     json_put_string(out, name);
@@ -165,7 +161,6 @@ static void append_event(struct trace *t, const struct trace_event *e)
 {
     uint64_t at = e->at + (uint64_t)t->to_wall;
     char more[64] = "";
-
     if (e->phase == TRACE_COMPLETE)
         snprintf(more, sizeof more, ",\"dur\":%" PRIu64 ".%03u", e->duration / 1000,
                  (unsigned)(e->duration % 1000));
@@ -181,7 +176,6 @@ static void append_event(struct trace *t, const struct trace_event *e)
 static void tell_dropped(struct trace *t)
 {
     uint64_t dropped = atomic_load(&t->dropped), at = clock_now() + (uint64_t)t->to_wall;
-
     if (dropped == t->told)
         return;
     append_format(t,
@@ -195,7 +189,6 @@ static void tell_dropped(struct trace *t)
 static bool drain_cells(struct trace *t)
 {
     bool some = false;
-
     for (;; t->head++) {
         struct cell *c = &t->cell[t->head % TRACE_EVENTS];
         uint64_t full = t->head / TRACE_EVENTS * 2 + 1;
@@ -217,7 +210,6 @@ static bool drain_cells(struct trace *t)
 static void gather_events(struct trace *t)
 {
     struct timespec moment = {0, TRACE_LINGER_MS * (long)NSEC_PER_MSEC};
-
     /* The bell stays 1, so no thread rings: only trace_stop, which sets it to 2, ends this early. */
     if (!atomic_load(&t->stopping))
         syscall(SYS_futex, &t->bell, FUTEX_WAIT_PRIVATE, 1, &moment, NULL, 0);
@@ -226,7 +218,6 @@ static void gather_events(struct trace *t)
 static void *write_events(void *arg)
 {
     struct trace *t = arg;
-
     prctl(PR_SET_NAME, "hvd-timeline");
     while (!atomic_load(&t->stopping)) {
         gather_events(t);
@@ -246,9 +237,9 @@ static void *write_events(void *arg)
 
 static int start_writer(struct trace *t)
 {
-    sigset_t all, before;
-
+    sigset_t all;
     sigfillset(&all); /* signals are for the program's own threads */
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&t->writer, NULL, write_events, t);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -258,9 +249,6 @@ static int start_writer(struct trace *t)
 struct trace *trace_start(const char *path, uint32_t pid, const char *process, struct err *e)
 {
     struct trace *t = calloc(1, sizeof *t);
-    struct timespec wall;
-    int error;
-
     if (!t) {
         err_set(e, ERR_MEMORY, "no memory for the timeline %s", path);
         return NULL;
@@ -271,6 +259,7 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, s
         free(t);
         return NULL;
     }
+    struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     t->to_wall = (int64_t)wall.tv_sec * (int64_t)NSEC_PER_SEC + wall.tv_nsec - (int64_t)clock_now();
     t->pid = pid;
@@ -282,7 +271,7 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, s
                   ",\"tid\":0,\"args\":{\"sort_index\":%" PRIu32 "}}",
                   pid, pid);
     write_page(t);
-    error = start_writer(t);
+    int error = start_writer(t);
     if (error != 0) {
         err_sys(e, error, "cannot start the writer of the timeline %s", path);
         close(t->fd);
@@ -294,8 +283,6 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, s
 
 int trace_stop(struct trace *t, struct err *e)
 {
-    int error;
-
     atomic_store(&t->stopping, true);
     atomic_store(&t->bell, 2);
     syscall(SYS_futex, &t->bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -304,7 +291,7 @@ int trace_stop(struct trace *t, struct err *e)
     memcpy(t->page + t->filled, "\n]\n", 3);
     t->filled += 3;
     write_page(t);
-    error = t->error;
+    int error = t->error;
     if (close(t->fd) != 0 && error == 0)
         error = errno;
     free(t);
@@ -318,7 +305,6 @@ int trace_path(const char *pattern, const char *who, char *path, size_t size, st
     const char *cut = mark ? mark : dot && dot > base ? dot : pattern + strlen(pattern);
     int n = snprintf(path, size, "%.*s%s%s%s", (int)(cut - pattern), pattern, mark ? "" : ".", who,
                      mark ? mark + 2 : cut);
-
     if (n < 0 || (size_t)n >= size)
         return err_set(e, ERR_USAGE, "the name of the timeline %.60s... is too long", pattern);
     return 0;

@@ -70,9 +70,9 @@ static int send_call(struct systemd *s, sd_bus_message *m, sd_bus_message_handle
 static int on_job_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
     struct systemd *s = userdata;
+    (void)error;
     const char *path, *unit, *result;
     uint32_t id;
-    (void)error;
     if (sd_bus_message_read(m, "uoss", &id, &path, &unit, &result) >= 0)
         s->events->started(s->ctx, unit, strcmp(result, "done") == 0 ? NULL : result);
     return 0;
@@ -104,8 +104,8 @@ static void ask_again(struct systemd *s, const char *unit)
 static int on_unit_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
     struct systemd *s = userdata;
-    const char *unit, *path;
     (void)error;
+    const char *unit, *path;
     if (sd_bus_message_read(m, "so", &unit, &path) >= 0 && s->events->watches(s->ctx, unit))
         ask_again(s, unit);
     return 0;
@@ -261,11 +261,11 @@ static int list_units(struct systemd *s, const char *pattern, void (*see)(void *
 {
     sd_bus_error error = SD_BUS_ERROR_NULL;
     sd_bus_message *answer = NULL;
-    const char *unit, *active;
     int rc = sd_bus_call_method(s->bus, PEER, OBJECT, MANAGER, "ListUnitsByPatterns", &error, &answer, "asas",
                                 0, 1, pattern);
     if (rc >= 0)
         rc = sd_bus_message_enter_container(answer, 'a', "(ssssssouso)");
+    const char *unit, *active;
     for (bool more = rc >= 0; more; more = rc > 0) {
         rc = sd_bus_message_read(answer, "(ssssssouso)", &unit, NULL, NULL, &active, NULL, NULL, NULL, NULL,
                                  NULL, NULL);

@@ -271,12 +271,12 @@ static const void *next_record(struct tls *t, const struct iovec *part, int part
 
 static int encrypt_bytes(struct tls *t, const void *data, size_t size, struct err *e)
 {
-    size_t written;
     if (++t->records == KEY_RECORDS) {
         t->records = 0;
         SSL_key_update(t->ssl, SSL_KEY_UPDATE_NOT_REQUESTED);
     }
     ERR_clear_error();
+    size_t written;
     int rc = SSL_write_ex(t->ssl, data, size, &written);
     if (rc != 1)
         return explain_refusal(t, rc, e) < 0

@@ -146,8 +146,8 @@ static int read_map(struct reading *r, bool *empty, struct err *e)
 
 static int read_inner_map(struct reading *r, struct err *e)
 {
-    bool empty;
     memcpy(r->map, r->key, sizeof r->map);
+    bool empty;
     if (read_map(r, &empty, e))
         return -1;
     memcpy(r->key, r->map, sizeof r->key);
@@ -158,7 +158,6 @@ static int read_inner_map(struct reading *r, struct err *e)
 /* At most one document, which is a map or nothing. */
 static int read_stream(struct reading *r, struct err *e)
 {
-    bool empty;
     if (next_event(r, e) || next_event(r, e)) /* the stream's start, then a document or the end */
         return -1;
     if (r->event.type == YAML_STREAM_END_EVENT)
@@ -166,6 +165,7 @@ static int read_stream(struct reading *r, struct err *e)
     if (next_event(r, e))
         return -1;
     if (r->event.type == YAML_MAPPING_START_EVENT) {
+        bool empty;
         if (read_map(r, &empty, e))
             return -1;
     } else if (r->event.type != YAML_SCALAR_EVENT || !is_null(&r->event)) {

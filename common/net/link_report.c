@@ -41,15 +41,19 @@ static size_t append_text(char *line, size_t used, const char *text)
 /* The links from `first` on whose local address is that one's. */
 static void tell_way(const struct links *l, uint32_t first, const union net_address *from)
 {
-    char line[LINE_MAX], item[200], mine[NET_TEXT_MAX], theirs[NET_TEXT_MAX], interface[IF_NAMESIZE];
-    union net_address local;
+    char mine[NET_TEXT_MAX];
     uint32_t hosts = 0;
     net_format(from, mine);
+    char interface[IF_NAMESIZE];
     if (!net_interface_of(from, interface, sizeof interface))
         snprintf(interface, sizeof interface, "?");
+    char item[200];
     snprintf(item, sizeof item, "links of %s by %s (%s) to ",
              l->identity.kind == LINK_SESSION ? "the session" : "collectives", interface, mine);
+    char line[LINE_MAX];
     size_t used = append_text(line, 0, item);
+    char theirs[NET_TEXT_MAX];
+    union net_address local;
     for (uint32_t i = first; i < l->self; i++) {
         const struct peer *p = &l->peer[i];
         if (!local_of(p, &local) || strcmp(net_format(&local, theirs), mine) != 0 || other_end(p, theirs) < 0)

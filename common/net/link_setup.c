@@ -28,7 +28,7 @@ static void unlink_conn(struct conn **list, struct conn *c)
         *list = c->next;
 }
 
-/* Takes it off its list and closes it, unless its descriptor lives on elsewhere (fd -1). */
+/* Takes the connection off its list and closes it. With fd -1 its descriptor lives on elsewhere. */
 static void drop_conn(struct links *l, struct conn *c)
 {
     if (c->incoming) {
@@ -65,16 +65,16 @@ void link_setup_drop_candidates(struct links *l, struct peer *p)
 int link_setup_listen(struct links *l, const char *const *address, size_t addresses,
                       const struct port_range *ports, struct err *e)
 {
-    union net_address at[NET_ADDRESSES_MAX];
-    int fds[NET_ADDRESSES_MAX];
     if (addresses > NET_ADDRESSES_MAX)
         addresses = NET_ADDRESSES_MAX;
+    union net_address at[NET_ADDRESSES_MAX];
     for (size_t i = 0; i < addresses; i++)
         if (net_parse(address[i], 0, &at[i], e) < 0)
             return -1;
     l->listener = calloc(addresses ? addresses : 1, sizeof *l->listener);
     if (!l->listener)
         return err_set(e, ERR_MEMORY, "no memory for links");
+    int fds[NET_ADDRESSES_MAX];
     if (port_range_listen(ports, at, addresses, &l->port, fds, e) < 0)
         return -1;
     int rc = 0;
@@ -168,8 +168,8 @@ static void remember_cause(struct peer *p, const struct err *e)
 
 void link_setup_connect(struct links *l, struct peer *p)
 {
-    char text[NET_TEXT_MAX];
     p->retry_at = 0;
+    char text[NET_TEXT_MAX];
     for (uint32_t i = 0; i < p->addresses; i++) {
         struct err e = ERR_INIT;
         int fd = net_connect(&p->address[i], &e);
@@ -192,12 +192,12 @@ void link_setup_connect(struct links *l, struct peer *p)
 /* The candidate's link becomes the peer's, the others end. */
 static void choose_conn(struct links *l, struct peer *p, struct conn *c)
 {
-    char text[NET_TEXT_MAX];
     struct err e = ERR_INIT;
     if (link_handshake_choose(&c->handshake, &e) < 0) {
         links_fail(l, p, &e);
         return;
     }
+    char text[NET_TEXT_MAX];
     log_debug("link to host %u: %s", p->host, net_format_port(&p->address[c->rank], text));
     int fd = c->fd;
     c->fd = -1;
@@ -233,13 +233,13 @@ static void consider_candidates(struct links *l, struct peer *p)
 
 static void conn_failed(struct links *l, struct conn *c, struct err *e)
 {
-    char text[NET_TEXT_MAX];
     if (c->incoming) {
         log_debug("a connection was closed: %s", e->text);
         drop_conn(l, c);
         return;
     }
     struct peer *p = &l->peer[c->handshake.peer];
+    char text[NET_TEXT_MAX];
     err_wrap(e, "%s", net_format_port(&p->address[c->rank], text));
     log_debug("host %u at %s", p->host, e->text);
     remember_cause(p, e);

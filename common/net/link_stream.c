@@ -432,12 +432,12 @@ static int parse_stage(struct link_stream *s, struct err *e)
 /* One readv: the rest of the payload, then the stage. Bytes; 0: nothing there. */
 static ssize_t read_once(struct link_stream *s, bool *more, struct err *e)
 {
-    struct iovec iov[2];
     int n = 0;
     size_t wanted = s->place_left;
-    if (s->stage_at > 0) /* less than a header is left, see parse_stage */
+    if (s->stage_at > 0) /* parse_stage has left only a part of a header */
         memmove(s->stage, s->stage + s->stage_at, s->stage_len);
     s->stage_at = 0;
+    struct iovec iov[2];
     if (s->place)
         iov[n++] = (struct iovec){s->place, s->place_left};
     iov[n++] = (struct iovec){s->stage + s->stage_len, sizeof s->stage - s->stage_len};

@@ -94,8 +94,8 @@ int link_stream_flush(struct link_stream *s, struct err *e);
 /* Has enough come since this was last true to show that the other end is alive? Within a frame, the few bytes
  * of heartbeats are not enough. */
 bool link_stream_heard(struct link_stream *s);
-/* Reads what is there, up to a fair share; returns the bytes, 0 when there was nothing, -1 with *e when the
- * link is lost. The callbacks may close the stream. */
+/* Reads available bytes, up to a fair share. Returns their number; 0: there were none. -1 with *e: the link
+ * is lost. The callbacks may close the stream. */
 long link_stream_read(struct link_stream *s, struct err *e);
 
 #endif

@@ -57,13 +57,13 @@ void links_fail(struct links *l, struct peer *p, const struct err *why)
 static int open_stream(struct links *l, struct link_stream *s, int fd, const struct link_handshake *h,
                        struct err *e)
 {
-    uint8_t secret[TLS_SECRET_SIZE];
     size_t first_size;
     const void *first = link_handshake_output(h, &first_size);
     if (link_stream_init(s, fd, h->peer, &l->events, l->ctx, first, first_size, e) < 0)
         return -1;
     if (!l->tls)
         return 0;
+    uint8_t secret[TLS_SECRET_SIZE];
     int rc = link_handshake_secret(h, secret, e);
     if (rc == 0)
         /* The end that connected is TLS's client. */
@@ -468,8 +468,8 @@ static void handle_told(struct links *l)
 
 static void handle_own(struct links *l)
 {
-    struct epoll_event event[EVENTS_MAX];
     l->own_told = false;
+    struct epoll_event event[EVENTS_MAX];
     int n = l->down ? 0 : epoll_wait(l->epoll, event, EVENTS_MAX, 0);
     for (int i = 0; i < n; i++)
         handle_epoll(l, &event[i]);

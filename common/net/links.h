@@ -56,7 +56,7 @@ struct links_config {
     const struct tls_ops *tls;   /* tls_open(): encrypted, on both ends; NULL: in the clear */
     enum link_kind kind;
     uint32_t self, hosts;       /* host indexes */
-    const bool *linked;         /* [hosts]: to whom there is to be a link; NULL: to all. Both ends agree */
+    const bool *linked;         /* [hosts]: is there a link to that host? NULL: to all. Both ends agree */
     const char *const *name;    /* [hosts], for sentences */
     const char *const *address; /* local, numeric; where to listen */
     size_t addresses;

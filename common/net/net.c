@@ -13,10 +13,10 @@
 /* Decimal 0..max, the whole of `text`; -1 for anything else. */
 static long parse_number(const char *text, long max)
 {
-    char *end;
     if (text[0] < '0' || text[0] > '9')
         return -1;
     errno = 0;
+    char *end;
     long v = strtol(text, &end, 10);
     return errno || *end || v > max ? -1 : v;
 }
@@ -38,7 +38,6 @@ static bool parse_bare(const char *text, union net_address *a)
 
 int net_parse(const char *text, uint16_t port, union net_address *address, struct err *e)
 {
-    char host[NET_TEXT_MAX];
     const char *rest = "";
     size_t n = strlen(text);
     const char *close = text[0] == '[' ? strchr(text, ']') : NULL;
@@ -51,6 +50,7 @@ int net_parse(const char *text, uint16_t port, union net_address *address, struc
         rest = colon;
         n = (size_t)(colon - text);
     }
+    char host[NET_TEXT_MAX];
     bool ok = n < sizeof host;
     if (ok) {
         memcpy(host, text + bracket, n);
@@ -111,7 +111,6 @@ static int open_socket(const union net_address *address, struct err *e)
 
 int net_listen(union net_address *address, int backlog, struct err *e)
 {
-    char text[NET_TEXT_MAX];
     int one = 1, fd = open_socket(address, e);
     socklen_t length = sizeof *address;
     if (fd < 0)
@@ -125,6 +124,7 @@ int net_listen(union net_address *address, int backlog, struct err *e)
         getsockname(fd, &address->any, &length) < 0) {
         int errnum = errno;
         close(fd);
+        char text[NET_TEXT_MAX];
         err_sys(e, errnum, "cannot listen at %s", net_format_port(address, text));
         errno = errnum;
         return -1;
@@ -177,12 +177,12 @@ int net_listen_all(const union net_address *address, size_t addresses, uint16_t 
 
 int net_connect(const union net_address *address, struct err *e)
 {
-    char text[NET_TEXT_MAX];
     int one = 1, fd = open_socket(address, e);
     if (fd < 0)
         return -1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (connect(fd, &address->any, net_length(address)) < 0 && errno != EINPROGRESS) {
+        char text[NET_TEXT_MAX];
         err_sys(e, errno, "cannot connect to %s", net_format_port(address, text));
         close(fd);
         return -1;
@@ -218,9 +218,8 @@ int net_connected(int fd, struct err *e)
 int net_accept(int listener, union net_address *peer)
 {
     int one = 1, fd;
-    socklen_t length;
     do {
-        length = sizeof *peer;
+        socklen_t length = sizeof *peer;
         fd = accept4(listener, &peer->any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
     } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
     if (fd >= 0)

@@ -39,14 +39,14 @@ static bool is_name(const char *text)
 static int parse_rule(const char *entry, struct rule *rule, struct err *e)
 {
     const char *text = entry[0] == '^' ? entry + 1 : entry;
-    char host[NET_TEXT_MAX];
     const char *slash = strchr(text, '/');
     size_t n = slash ? (size_t)(slash - text) : strlen(text);
-    union net_address a;
     *rule = (struct rule){.exclude = text != entry, .name = text};
+    char host[NET_TEXT_MAX];
     if (n < sizeof host) {
         memcpy(host, text, n);
         host[n] = '\0';
+        union net_address a;
         if (!strchr(host, '[') && net_parse(host, 0, &a, NULL) == 0 && net_port(&a) == 0) {
             rule->by_address = true;
             rule->family = a.any.sa_family;
@@ -215,9 +215,9 @@ static size_t list_candidates(const struct ifaddrs *list, struct net_candidate *
 /* "eth0 10.0.0.1, lo 127.0.0.1" for the error. */
 static void describe_candidates(const struct net_candidate *c, size_t candidates, char *text, size_t size)
 {
-    char address[NET_TEXT_MAX];
     size_t at = 0;
     text[0] = '\0';
+    char address[NET_TEXT_MAX];
     for (size_t i = 0; i < candidates; i++) {
         if (!is_usable(&c[i]))
             continue;
@@ -232,10 +232,10 @@ static void describe_candidates(const struct net_candidate *c, size_t candidates
 int net_local_addresses(const char *const *entry, size_t entries, union net_address *out, size_t max,
                         struct err *e)
 {
-    struct net_candidate candidate[CANDIDATES_MAX];
     struct ifaddrs *list;
     if (getifaddrs(&list) < 0)
         return err_sys(e, errno, "cannot list the network interfaces");
+    struct net_candidate candidate[CANDIDATES_MAX];
     size_t candidates = list_candidates(list, candidate, CANDIDATES_MAX);
     freeifaddrs(list);
     int n = net_filter(candidate, candidates, entry, entries, out, max, e);

@@ -29,8 +29,8 @@ static uint16_t parse_port(const char *text, const char **end)
 
 int port_range_parse(const char *text, struct port_range *range, struct err *e)
 {
-    const char *at;
     *range = (struct port_range){0};
+    const char *at;
     uint16_t low = parse_port(text, &at), high = low;
     if (low && *at == '-')
         high = parse_port(at + 1, &at);
@@ -112,13 +112,14 @@ static void count_refusal(struct refusals *r, int errnum)
 
 static int none_left(const struct port_range *range, const struct refusals *r, size_t wanted, struct err *e)
 {
-    char text[TEXT_MAX], why[80] = "";
+    char why[80] = "";
     unsigned ports = range->high - range->low + 1u, left = ports - r->taken - r->denied;
     size_t used = 0;
     if (r->taken)
         used = (size_t)snprintf(why, sizeof why, "%u taken", r->taken);
     if (r->denied)
         snprintf(why + used, sizeof why - used, "%s%u only for root", used ? ", " : "", r->denied);
+    char text[TEXT_MAX];
     err_set(e, ERR_HOST, "--port-range %s: %zu port%s wanted on this host, %u of %u free%s%s%s",
             range_text(range, text), wanted, wanted == 1 ? "" : "s", left, ports, *why ? " (" : "", why,
             *why ? ")" : "");

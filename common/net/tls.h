@@ -32,8 +32,8 @@ struct tls_ops {
      * in order): the caller may change them. 0: nothing fits, or the handshake has not ended. -1 with *e: the
      * connection is lost. With no parts: sends what waits. */
     ssize_t (*send)(struct tls *t, const struct iovec *part, int parts, struct err *e);
-    /* Bytes put into the parts, in order; 0: there are none now. -1 with *e: the connection is lost or has
-     * ended (ERR_CLOSED), or what came was not from the other end. */
+    /* Puts decrypted bytes into the parts, in order, and returns their number; 0: there are none now. -1 with
+     * *e: the connection is lost or has ended (ERR_CLOSED), or the bytes were not from the other end. */
     ssize_t (*receive)(struct tls *t, const struct iovec *part, int parts, struct err *e);
     bool (*unsent)(const struct tls *t); /* ciphertext waits for room in the socket */
     bool (*unread)(const struct tls *t); /* bytes that the socket has already given wait for receive() */

@@ -106,9 +106,9 @@ static int set_choice(const struct option_spec *spec, int *field, const char *va
 
 static int set_mode(const struct option_spec *spec, int *field, const char *value)
 {
-    bool on;
     if (set_choice(spec, field, value) == 0)
         return 0;
+    bool on;
     if (set_flag(&on, value, false))
         return -1;
     *field = on;
@@ -254,7 +254,7 @@ static int unknown_option(const struct options_program *program, const char *wor
     return err_hint(e, "%s --help lists the options", program->name);
 }
 
-/* The stand-in for a value that was left out: the second word. */
+/* The value of an option that was given without one: for a time its second word, else "1". */
 static const char *left_out(const struct option_spec *spec)
 {
     return spec->type == OPTION_SECONDS ? spec->words + strcspn(spec->words, "|") + 1 : "1";
@@ -266,10 +266,10 @@ static const char *left_out(const struct option_spec *spec)
 static const char *next_word(struct parsing *p, size_t row, struct option_origin from, const char *word,
                              struct err *e)
 {
-    char wanted[OPTION_WANTED_MAX];
     bool option = word && word[0] == '-' && word[1] && find_flag(p->program, word, strcspn(word, "=")) >= 0;
     if (word && !option && strcmp(word, "--") != 0)
         return word;
+    char wanted[OPTION_WANTED_MAX];
     option_wanted(&p->program->spec[row], wanted, sizeof wanted);
     err_set(e, ERR_USAGE, "%.*s needs a value: %s", (int)from.len, from.name, wanted);
     return NULL;

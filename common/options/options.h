@@ -35,7 +35,7 @@ enum option_type {
                           * on the command line follows a '=' only; a flag's words stand for the first and
                           * the second */
     OPTION_TEXT,         /* const char *: at least one byte */
-    OPTION_LIST          /* struct option_list: every time it is given, one more item; several by comma in a
+    OPTION_LIST          /* struct option_list: one more item each time it is given; separated by commas in a
                           * variable, a list or a map of NAME: VALUE in a file */
 };
 
@@ -121,15 +121,9 @@ void options_free(const struct options_program *program, void *config);
 
 /* --help: usage, about, then the options by group; at most 80 columns. */
 void options_print_help(const struct options_program *program, FILE *out);
-/* Those of one group only. */
+/* The options of one group (NULL: of all), as --help shows them. */
 void options_print_group(const struct options_program *program, const char *group, FILE *out);
-/* The same options as an mdoc(7) list, for the manual page. */
-void options_print_mdoc(const struct options_program *program, FILE *out);
 /* A script that makes bash complete the options; `program` has an action --bash-completion that shows it. */
 void options_print_completion(const struct options_program *program, FILE *out);
-/* The keys of a configuration file as such a list. */
-void options_print_mdoc_keys(const struct options_program *program, FILE *out);
-/* Their variables likewise. */
-void options_print_mdoc_variables(const struct options_program *program, FILE *out);
 
 #endif

@@ -21,6 +21,11 @@ bool option_is_optional(const struct option_spec *spec);
 /* The demand on a value: "a number from 1 to 65535". */
 void option_wanted(const struct option_spec *spec, char *text, size_t size);
 
+/* Range and default of the row, besides the help text: "1 to 86400, default 30". Empty when it has none. */
+void option_facts(const struct option_spec *spec, char *text, size_t size);
+/* The names of a column with `between` between them; a name that means the opposite as NAME=0. */
+void option_names(const char *column, const char *between, char *text, size_t size);
+
 #define OPTION_SHOWN 80 /* bytes of a user's value in a message */
 
 /* How a value is named in messages. */

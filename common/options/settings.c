@@ -42,19 +42,18 @@ int settings_line_of(const struct settings *s, const char *map, const char *key)
     return 0;
 }
 
-/* One block: where, then the pair. */
+/* Makes one allocation for both texts of a setting: `where`, and behind it `pair`. */
 static int fill_setting(struct setting *s, const char *file, const struct settings_entry *n, struct err *e)
 {
-    char *where, *pair;
     const char *map = n->map ? n->map : "", *dot = n->map ? "." : "";
     int before = snprintf(NULL, 0, "%s:%d: ", file, n->line);
     int used = snprintf(NULL, 0, "%s:%d: %s%s%s", file, n->line, map, dot, n->key) + 1;
     size_t name = n->map ? strlen(n->key) : 0, total = (size_t)used + name + n->len + 2;
-    where = malloc(total);
+    char *where = malloc(total);
     if (!where)
         return err_set(e, ERR_MEMORY, "no memory for %s", file);
     snprintf(where, total, "%s:%d: %s%s%s", file, n->line, map, dot, n->key);
-    pair = where + used;
+    char *pair = where + used;
     bool bare = n->kind == SETTING_NULL || n->kind == SETTING_EMPTY;
     *s = (struct setting){
         .kind = n->kind, .line = n->line, .where = where, .key = where + before, .pair = pair};
@@ -72,9 +71,9 @@ static int fill_setting(struct setting *s, const char *file, const struct settin
 
 int settings_add(struct settings *s, const char *file, const struct settings_entry *entry, struct err *e)
 {
-    struct setting added;
     if (s->count == SETTINGS_MAX)
         return err_set(e, ERR_USAGE, "%s:%d: more than %d values", file, entry->line, SETTINGS_MAX);
+    struct setting added;
     if (check_text(file, entry, e) || fill_setting(&added, file, entry, e))
         return -1;
     if (s->count % ROOM == 0) {

@@ -64,8 +64,9 @@ int module_path(const char *file, char *path, size_t size, struct err *e)
 
 void *module_symbol(const char *name, const char *symbol, struct err *e)
 {
-    char file[128], path[PATH_MAX];
+    char file[128];
     snprintf(file, sizeof file, "%s.so", name);
+    char path[PATH_MAX];
     if (module_path(file, path, sizeof path, e) < 0)
         return NULL;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -164,7 +164,6 @@ static long clone_and_start(struct clone_args *args, const struct child *child)
     register const struct child *argument __asm__("r12") = child;
     register void (*function)(const struct child *) __asm__("r13") = child_start;
     long pid = SYS_clone3;
-
     args->flags |= CLONE_VM | CLONE_VFORK;
     args->stack = (uint64_t)(uintptr_t)stack;
     args->stack_size = sizeof stack;
@@ -270,12 +269,13 @@ int spawn_inherited_limit(int resource, struct rlimit *limit)
 /* Of clone3, by its errno. */
 static int say_why_not(const struct spawn *s, int errnum, struct err *e)
 {
-    char link[32], cgroup[PATH_MAX];
     if (errnum == EAGAIN)
         return err_sys(e, errnum,
                        "cannot start %s (RLIMIT_NPROC, a cgroup's pids.max, kernel.pid_max or threads-max)",
                        s->path);
+    char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", s->cgroup_fd);
+    char cgroup[PATH_MAX];
     ssize_t n = s->cgroup_fd >= 0 ? readlink(link, cgroup, sizeof cgroup) : -1;
     if (n > 0 && (errnum == ENOENT || errnum == ENODEV))
         return err_sys(e, errnum, "cannot start %s in cgroup %.*s", s->path, (int)n, cgroup);
@@ -286,11 +286,12 @@ int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)
 {
     int report[2] = {-1, -1};
     pid_t parent = getpid();
-    sigset_t all, before;
     if (s->report_fd < 0 && pipe2(report, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot start %s: pipe", s->path);
+    sigset_t all;
     /* A handler of ours must not run in the child before child_signals() took it away. */
     sigfillset(&all);
+    sigset_t before;
     sigprocmask(SIG_SETMASK, &all, &before);
     out->pidfd = -1;
     struct child child = {s, s->report_fd < 0 ? report[1] : s->report_fd, parent};

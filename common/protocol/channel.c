@@ -148,11 +148,11 @@ void channel_written(struct channel *c, size_t len)
 int channel_pack_attach(const Hvd__Control *message, struct buf *b)
 {
     struct err ignored = ERR_INIT;
-    uint8_t header[FRAME_HEADER_SIZE];
     size_t length = protobuf_c_message_get_packed_size(&message->base);
     struct frame f = {.kind = FRAME_CONTROL, .length = (uint32_t)length};
     if (length > FRAME_ATTACH_MAX || buf_room(b) < FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + length)
         return -1;
+    uint8_t header[FRAME_HEADER_SIZE];
     frame_encode_header(&f, header);
     if (!buf_reserve(b, FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + length) ||
         buf_put(b, FRAME_ATTACH_MAGIC, FRAME_MAGIC_SIZE) < 0 || buf_put(b, header, sizeof header) < 0)
@@ -169,7 +169,6 @@ static const uint8_t *find_magic(const struct buf *b, const char *magic)
  * dropped, 0 when more of it is to come, -1 with *e when it is none. */
 static int take_attach_frame(struct channel *c, struct err *e)
 {
-    struct frame f;
     struct buf rest = c->noise;
     rest.head += FRAME_MAGIC_SIZE;
     rest.len -= FRAME_MAGIC_SIZE;
@@ -177,6 +176,7 @@ static int take_attach_frame(struct channel *c, struct err *e)
     if (has_length && get_u32(buf_data(&rest)) > FRAME_ATTACH_MAX)
         return err_set(e, ERR_PROTOCOL, "a frame of hvdagent attach with %u bytes is over the limit",
                        get_u32(buf_data(&rest)));
+    struct frame f;
     int rc = frame_decode(&rest, &f, e);
     if (rc <= 0)
         return rc;

@@ -40,8 +40,8 @@ enum frame_stream { STREAM_STDIN = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STRE
 #define FRAME_FLAG_LINE_END 1
 /* ...or not: the worker has written no more of the line for a while. */
 #define FRAME_FLAG_UNFINISHED 2
-/* All that the worker wrote was sent; the payload is empty. Output of a process that it left behind may
- * still follow. */
+/* All output of the worker was sent; the payload is empty. Output of a process that the worker left behind
+ * may still follow. */
 #define FRAME_FLAG_EOF 4
 
 struct frame {

@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "common/protocol/control.pb-c.h"
 
-/* The i-th one, which has local rank i. */
+/* The rank of the host whose local rank is i. */
 static inline uint32_t host_rank(const Hvd__HostRanks *host, uint32_t i)
 {
     return host->n_rank ? host->rank[i] : host->first_rank + i;

@@ -16,7 +16,6 @@ void legal_refuse(struct legal *l, const char *peer, const char *message, const 
 bool legal_hears(struct legal *l, const struct legal_table *t, unsigned message, unsigned state,
                  const char *peer, const char *state_name)
 {
-    char why[120];
     size_t i = 0;
     while (i < t->count && t->row[i].message != message)
         i++;
@@ -29,6 +28,7 @@ bool legal_hears(struct legal *l, const struct legal_table *t, unsigned message,
     }
     if (row && (row->late & now) && !again)
         return false;
+    char why[120];
     if (again)
         snprintf(why, sizeof why, "there can be one only");
     else if (row)

@@ -13,8 +13,7 @@
 #include "common/process/module.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/cli/environment.h"
-#include "launcher/cli/rendezvous_option.h"
-#include "launcher/cli/rlimit_option.h"
+#include "launcher/cli/list_options.h"
 #include "launcher/io/output.h"
 #include "launcher/io/output_names.h"
 #include "launcher/job/signals.h"
@@ -60,8 +59,8 @@ static const struct settings *read_file(void *context, struct err *e)
 const struct options_program config_program = {
     .name = "hvdrun",
     .usage = "[options] command [argument ...] [: -np N [options] command ...]",
-    .about = "Starts a command as the ranks of one job, on this host or on many, passes its output on, "
-             "and returns when the last process of it is gone.",
+    .about = "Starts a command as the ranks of one job, on this host or on many. Passes on the output of the "
+             "ranks, and returns when the last process of the job is gone.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
     .read_file = read_file,

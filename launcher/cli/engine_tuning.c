@@ -19,7 +19,8 @@ static int set_seconds(struct environment *env, const char *name, int64_t ms, st
     return environment_set(env, name, text, e);
 }
 
-/* Every host writes where hvdrun stands, wherever its workers do: the variable gets the absolute name. */
+/* A relative name means a file in hvdrun's directory, also on other hosts: the variable gets the full
+ * path. */
 static int set_path(struct environment *env, const char *name, const char *option, const char *file,
                     struct err *e)
 {

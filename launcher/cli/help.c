@@ -1,7 +1,6 @@
 /* A topic is a row of the table below. Its page lies where `make install` puts it, or in the source tree that
  * this program was built in, so that an installation always shows its own; a man(1) that only finds other
  * pages is not asked. The short texts are for machines without manual pages, such as images of containers. */
-#include "launcher/cli/help.h"
 
 #include <limits.h>
 #include <string.h>
@@ -15,8 +14,8 @@
 static void print_options(FILE *out)
 {
     const char *group = "";
-    fputs("hvdrun help options GROUP shows one of these groups, by some letters of its\n"
-          "name; hvdrun --help shows them all:\n\n",
+    fputs("hvdrun help options GROUP shows one of these groups; some letters of its name\n"
+          "are enough. hvdrun --help shows all groups:\n\n",
           out);
     for (size_t i = 0; i < config_program.count; i++) {
         if (strcmp(group, config_program.spec[i].group) != 0)
@@ -28,7 +27,7 @@ static void print_options(FILE *out)
 /* Each option's first variable is HVDRUN_ and its name; the others stand in --help. */
 static void print_variables(FILE *out)
 {
-    fputs("\nVariables that stand for options:\n\n", out);
+    fputs("\nVariables that set options:\n\n", out);
     for (size_t i = 0; i < config_program.count; i++) {
         struct option_name name = {0};
         const struct option_spec *spec = &config_program.spec[i];
@@ -46,8 +45,8 @@ static const struct topic {
 } topics[] = {
     {"hvdrun", "everything that hvdrun does", "hvdrun.1",
      "hvdrun [options] command [argument ...] starts the command once for every rank\n"
-     "of a job, here or on many hosts, passes on what the ranks write, and returns\n"
-     "when the last process of the job is gone.\n"
+     "of a job, here or on many hosts. It passes on the output of the ranks, and\n"
+     "returns when the last process of the job is gone.\n"
      "\n"
      "  hvdrun -np 4 ./train                          four ranks here\n"
      "  hvdrun -np 8 -H node1:4,node2:4 ./train       two hosts, over SSH\n"
@@ -58,14 +57,14 @@ static const struct topic {
      NULL},
     {"options", "the options, by group: hvdrun help options [GROUP]", NULL, NULL, print_options},
     {"environment", "variables that hvdrun reads, and those that workers get", "hvd-environment.7",
-     "Workers get hvdrun's environment, but for ranks of another launcher and what is\n"
-     "true on one host only; -x brings a variable back, --unset leaves one out. Their\n"
-     "place in the job stands in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE,\n"
-     "HVD_CROSS_RANK and HVD_CROSS_SIZE, and under the names of horovodrun, torchrun,\n"
-     "mpirun and others (hvdrun help rendezvous). HVD_PRELOAD_DIR has the files of\n"
-     "--preload.\n",
+     "Workers get hvdrun's environment, except the rank of another launcher and values\n"
+     "that are valid on one host only. -x brings a variable back, --unset removes one.\n"
+     "HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE, HVD_CROSS_RANK and\n"
+     "HVD_CROSS_SIZE give a worker its place in the job. The variables of horovodrun,\n"
+     "torchrun, mpirun and others give it too (hvdrun help rendezvous). The directory\n"
+     "HVD_PRELOAD_DIR has the files of --preload.\n",
      print_variables},
-    {"exit-codes", "what hvdrun's exit status says", NULL,
+    {"exit-codes", "the meanings of hvdrun's exit status", NULL,
      "    0  every rank ended with status 0\n"
      "    2  the command line, a variable or a file of options or hosts is wrong;\n"
      "       nothing was started\n"
@@ -86,13 +85,13 @@ static const struct topic {
      "  [fd00::4]:2\n"
      "  node5\n"
      "\n"
-     "Without slots a host has one for each of its GPUs, or one. max_slots is for\n"
-     "--oversubscribe. -H takes the same by comma: -H node1:4,me@node3:2.\n",
+     "A host without slots= has one slot for each of its GPUs, or one slot. max_slots\n"
+     "is the limit of --oversubscribe. -H takes a list: -H node1:4,me@node3:2.\n",
      NULL},
     {"config", "options in a file (--config-file)", "hvdrun.conf.5",
-     "--config-file FILE takes options from a YAML file. A key is an option's long\n"
-     "name with _ for -, or one of horovodrun's keys; the command line and variables\n"
-     "win:\n"
+     "--config-file FILE reads options from a YAML file. A key is the long name of an\n"
+     "option with _ for -, or one of horovodrun's keys. The command line and variables\n"
+     "override the file:\n"
      "\n"
      "  num_proc: 8\n"
      "  hosts: node1:4,node2:4\n"
@@ -101,7 +100,7 @@ static const struct topic {
      "    OMP_NUM_THREADS: 4\n",
      NULL},
     {"rendezvous", "how programs that do not know hvdrun find each other", "hvd-rendezvous.7",
-     "--rendezvous LIST says what the ranks are offered, by comma:\n"
+     "--rendezvous LIST names the methods that ranks are offered, separated by commas:\n"
      "\n"
      "  env      RANK, WORLD_SIZE, MASTER_ADDR, ... for torch and many scripts\n"
      "  pmix     Open MPI, mpi4py          pmi1     MPICH\n"
@@ -110,8 +109,9 @@ static const struct topic {
      "  tf       TF_CONFIG of TensorFlow   paddle   PaddlePaddle\n"
      "  none     nothing; programs that use libhvd need nothing\n",
      NULL},
-    {"flags", "horovodrun's and mpirun's flags, hvdrun's beside them", "hvdrun-flags.7",
-     "horovodrun's flags mean the same here. Some of mpirun's that people use:\n"
+    {"flags", "flags of horovodrun and mpirun, with hvdrun's options for them", "hvdrun-flags.7",
+     "Flags of horovodrun mean the same here. Common flags of mpirun, with hvdrun's\n"
+     "option for each:\n"
      "\n"
      "  -n, -c           -np                     -wdir        --wdir\n"
      "  -machinefile     --hostfile              -tag-output  --tag rank\n"
@@ -122,33 +122,35 @@ static const struct topic {
      NULL},
     {"gpus", "slots, NCCL and MPS on hosts with GPUs", NULL,
      "A host has a slot for each of its GPUs, and its ranks see them in the order of\n"
-     "the PCI bus. Tensors in their memory go by NCCL where each rank has a GPU of its\n"
-     "own, else by way of host memory; --log-level info says which, and why.\n"
+     "the PCI bus. NCCL combines tensors in GPU memory if each rank has a GPU of its\n"
+     "own. Otherwise they go through host memory; --log-level info gives the reason.\n"
      "\n"
      "  hvdrun --check-build          driver, NCCL and MPS of this host\n"
      "  hvdrun --dry-run COMMAND      its GPUs\n"
      "  --gpu-bind single             each rank sees one GPU only\n"
-     "  -x CUDA_VISIBLE_DEVICES=2,3   ranks are given these; the slots stay\n"
+     "  -x CUDA_VISIBLE_DEVICES=2,3   ranks get these GPUs; the slots stay\n"
      "  --gpu-placement engine        one process of each host calls NCCL\n"
-     "  --gpu-require-nccl            the job ends where NCCL cannot be used\n"
-     "  --mps auto                    CUDA's multi-process service where it is shared\n"
+     "  --gpu-require-nccl            the job ends if NCCL cannot be used\n"
+     "  --mps auto                    CUDA's multi-process service for shared GPUs\n"
      "\n"
-     "GPUS in hvdrun(1), hvdrun help hvdrun, says more.\n",
+     "GPUS in hvdrun(1) has the rest: hvdrun help hvdrun.\n",
      NULL},
     {"agent", "hvdagent, which supervises the ranks of a host", "hvdagent.8",
-     "hvdrun starts one hvdagent on each host, or asks the managed one. It is looked\n"
-     "for beside hvdrun's own path on that host, then on PATH; --agent-path names\n"
-     "another.\n",
+     "hvdrun starts one hvdagent on each host, or asks the host's managed agent. It\n"
+     "looks for hvdagent beside hvdrun's own path on that host, then on PATH.\n"
+     "--agent-path names another file.\n",
      NULL},
-    {"hvdctl", "the jobs of a host, seen and ended", "hvdctl.1",
-     "hvdctl asks about the jobs of the host it runs on:\n"
+    {"hvdctl", "shows and ends the jobs of a host", "hvdctl.1",
+     "hvdctl shows and ends the jobs of the host on which it runs:\n"
      "\n"
-     "  hvdctl ps              which there are\n"
+     "  hvdctl ps              lists the jobs\n"
      "  hvdctl status JOB      its ranks: process, state, time, memory\n"
-     "  hvdctl logs -f JOB     what they write\n"
-     "  hvdctl kill JOB        ends it, everywhere\n"
-     "  hvdctl top, metrics    all of them, again and again; for Prometheus\n"
-     "  hvdctl node            what a managed agent gives to whom; drain, undrain\n",
+     "  hvdctl logs -f JOB     the output of its ranks\n"
+     "  hvdctl kill JOB        ends the job on all its hosts\n"
+     "  hvdctl top             all jobs, again and again\n"
+     "  hvdctl metrics         figures for Prometheus\n"
+     "  hvdctl node            the slots of the managed agent, and their jobs\n"
+     "  hvdctl drain, undrain  it accepts no new jobs; it accepts jobs again\n",
      NULL},
     {"library", "libhvd, for programs of your own", "hvd.3",
      "hvd.h and libhvd are collective operations in C:\n"
@@ -214,7 +216,8 @@ static int print_groups(const char *part, FILE *out, struct err *e)
     return err_hint(e, "hvdrun help options lists them");
 }
 
-int help_print(char *const words[], FILE *out, struct err *e)
+/* The short text only, as without man(1). */
+static int help_print(char *const words[], FILE *out, struct err *e)
 {
     const struct topic *topic = find_topic(words, e);
     if (e->code)

@@ -4,8 +4,6 @@
 
 #include "common/base/log.h"
 
-static const char *const level_names[] = {"trace", "debug", "info", "warning", "error", "fatal"};
-
 static int set_switch(struct environment *env, const char *name, bool on, bool off, struct err *e)
 {
     return on || off ? environment_set(env, name, on ? "1" : "0", e) : 0;
@@ -25,7 +23,7 @@ static int set_level(struct environment *env, const struct config *c, struct err
 {
     if (c->log_level == LOG_WARNING || (c->verbose && c->log_level == LOG_INFO))
         return 0;
-    return environment_set(env, "HOROVOD_LOG_LEVEL", level_names[c->log_level], e);
+    return environment_set(env, "HOROVOD_LOG_LEVEL", log_level_name(c->log_level), e);
 }
 
 int horovod_flags_export(const struct config *c, struct environment *env, struct err *e)

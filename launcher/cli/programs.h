@@ -3,12 +3,13 @@
  *   hvdrun -H a:2,b:2 -np 1 -x A=1 ./a arg : -np 3 --wdir /d ./b
  *
  * Ranks are those of the first program first, and all are one job. -np, -x, --unset, --wdir and -H
- * (program_hosts.h) are of the program that they stand before; what a variable or the configuration file says
+ * are of the program that they stand before; what a variable or the configuration file says
  * of them is true of all; every other option stands before the first program and is of the job. ':' is a word
  * of its own. Behind `--` it is the command's, as all the rest of the line is. */
 #ifndef HVD_LAUNCHER_CLI_PROGRAMS_H
 #define HVD_LAUNCHER_CLI_PROGRAMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@
 #include "launcher/plan/plan.h"
 
 struct config;
+struct host_list;
 
 struct program {
     char **command;                        /* NULL at the end; the words are those of argv */
@@ -47,5 +49,21 @@ size_t programs_of(const struct programs *p, uint32_t rank);
  * the number of ranks (null: not known yet), directory and command. */
 void programs_put(const struct programs *p, struct json *to);
 void programs_free(struct programs *p);
+
+/* ---- -H of each program -------------------------------------------------------------------------------- */
+
+/* As mpirun has it:
+ *
+ *   hvdrun -np 1 -H a ./x : -np 2 -H b:2 ./y
+ *
+ * The hosts of the job are those of all programs; a program without -H may run on any of them. Each program
+ * takes the slots that its own -H gives it, and all together no more of a host than the largest number that
+ * was said of it. If a hostfile or a batch system names the hosts of the job, -H chooses among them. */
+
+/* A program behind the first ':' has hosts of its own. */
+bool program_hosts_any(const struct programs *p);
+/* Adds the programs' hosts to those that are known already, or finds them there when these are `all`, and
+ * notes in config->programs which program may run where. ERR_USAGE. */
+int program_hosts_join(struct config *config, struct host_list *hosts, bool all, struct err *e);
 
 #endif

@@ -44,9 +44,33 @@ struct sent_agent {
 /* Reads the files and writes the script. -1 with *e; nothing is left then. */
 int sent_agent_load(struct sent_agent *a, const struct sent_agent_want *want, struct err *e);
 void sent_agent_free(struct sent_agent *a);
-/* The command line that sweeps a job where its agent may have been sent; no agent at all: its directory has
- * been removed, which is the last thing that it does. */
+/* Writes the command line that sweeps a job on a host to which its agent may have been sent. If the agent is
+ * not there any more, it has removed its directory, which it does last: there is nothing to sweep. */
 int sent_agent_sweep_command(const struct sent_agent_want *want, bool now, char *out, size_t size,
                              struct err *e);
+
+/* ---- the conversation ---------------------------------------------------------------------------------- */
+
+/* hvdrun's side of the conversation above. No I/O: the host (host.c) writes what
+ * is to be written and shows what arrives. */
+
+struct host_sending {
+    const uint8_t *bytes; /* on their way */
+    size_t left;
+    bool files;     /* they were asked for */
+    uint64_t since; /* when they were asked for; host.c sets it */
+    size_t filled;  /* of the line that arrives; the rest of a long one is dropped, it is no answer */
+    char line[96];
+};
+
+enum sending_answer { SENDING_NONE, SENDING_WANT, SENDING_HAVE };
+
+/* The script is to be written. */
+void host_sending_begin(struct host_sending *s, const struct sent_agent *a);
+/* Takes bytes up to the end of an answer; *used of them. SENDING_WANT: the files are to be written.
+ * SENDING_HAVE: what follows is the agent's. */
+enum sending_answer host_sending_receive(struct host_sending *s, const struct sent_agent *a,
+                                         const uint8_t *bytes, size_t len, size_t *used);
+void host_sending_written(struct host_sending *s, size_t taken);
 
 #endif

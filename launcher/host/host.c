@@ -8,7 +8,7 @@
 #include "common/base/log.h"
 #include "common/process/module.h"
 #include "common/protocol/message.h"
-#include "launcher/host/agent_upload_stream.h"
+#include "launcher/host/agent_upload.h"
 #include "launcher/host/host_legal.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */

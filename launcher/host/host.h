@@ -17,7 +17,7 @@
 #include "common/protocol/channel.h"
 #include "common/protocol/legal.h"
 #include "launcher/cli/config.h"
-#include "launcher/host/agent_upload_stream.h"
+#include "launcher/host/agent_upload.h"
 #include "launcher/host/host_clock.h"
 #include "launcher/host/host_words.h"
 #include "launcher/plan/hosts.h"
@@ -182,7 +182,7 @@ int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len
 void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len);
 
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
-#define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
+#define HOST_BEATS 16 /* calls of host_heartbeat in a heartbeat time-out */
 void host_heartbeat(struct host *h, uint64_t now);
 /* The host was sent a message that it answers at once. It gets no ping before the answer: pings might
  * renew the lease of a host that cannot answer. */
@@ -191,8 +191,6 @@ void host_expect(struct host *h);
 bool host_is_silent(const struct host *h, uint64_t now);
 /* The time by which a session that cannot be reached has ended its workers by itself. */
 uint64_t host_lease_end(const struct host *h);
-/* Sends a ping; the answer tells the host's time. */
-void host_ping(struct host *h);
 /* Takes the host's time from the answer to a ping that was sent at `asked`. */
 void host_measure_clock(struct host *h, uint64_t theirs, uint64_t asked);
 /* host_hello.c: fills *hello; its pointers lead into *h. */

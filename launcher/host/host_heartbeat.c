@@ -12,7 +12,8 @@
 /* A guard takes less to clear away: 5 s for processes, 1 s for the cgroup. */
 #define GUARD_MS 8000
 
-void host_ping(struct host *h)
+/* Sends a ping; the answer tells the host's time. */
+static void host_ping(struct host *h)
 {
     Hvd__Ping ping = HVD__PING__INIT;
     ping.nonce = h->beat.ping_sent = clock_now();

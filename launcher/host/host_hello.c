@@ -1,7 +1,7 @@
 /* Hello, the first message to a session. */
 #include "common/base/log.h"
 #include "common/protocol/message.h"
-#include "launcher/cli/rendezvous_option.h"
+#include "launcher/cli/list_options.h"
 #include "launcher/host/host.h"
 
 static bool offers_contract(const struct config *config, unsigned wanted)

@@ -3,7 +3,6 @@
  * it had welcomed us. Processes that its session could not end may die behind Ended; it tells of them. */
 #include "launcher/host/host_legal.h"
 
-#include "common/protocol/message.h"
 #include "launcher/host/host.h"
 
 #define BODY(name) HVD__CONTROL__BODY_##name
@@ -23,6 +22,7 @@ static const struct legal_row rows[] = {
     {BODY(REFUSED), WELCOMED, 0, true},
     {BODY(SPAWNED), BEGUN, 0, false},
     {BODY(EXITED), BEGUN, IN(LEAVING), false},
+    {BODY(GAVE_UP), BEGUN, IN(LEAVING), false},
     {BODY(LINK), BEGUN, 0, true},
     {BODY(LINK_ORDER), BEGUN, IN(LEAVING), true},
     {BODY(SESSION_LINK), BEGUN, 0, true},

@@ -35,11 +35,11 @@ struct sink {
 
 /* `progress` comes from the loop after queued bytes were written, or the sink broke. */
 void sink_init(struct sink *s, uv_loop_t *loop, int fd, void (*progress)(void *ctx), void *ctx);
-/* True while it takes more bytes. */
+/* True while the sink takes more bytes. */
 bool sink_wants(const struct sink *s);
-/* Lines: on a terminal that is raw, each ends with a return, too. */
+/* Puts lines. On a raw terminal each line end gets a carriage return. */
 void sink_put(struct sink *s, const void *bytes, size_t len);
-/* Bytes that are right as they are. */
+/* Puts bytes unchanged, also on a raw terminal. */
 void sink_put_exact(struct sink *s, const void *bytes, size_t len);
 /* Writes what can be written now. */
 void sink_flush(struct sink *s);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/io/output_names.h"
 

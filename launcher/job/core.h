@@ -97,9 +97,10 @@ struct rank_state {
     uint64_t ended;         /* launcher's clock; 0: not yet. The next four are set with it */
     struct rank_end end;
     uint64_t peak_kib, user_us, system_us;
-    bool exited;   /* Exited came, or its host is lost */
-    bool read;     /* both streams have ended */
-    bool finished; /* exited and read */
+    char gave_up[RANK_SENTENCE_MAX]; /* its words in hvd_abort; "": it did not give up */
+    bool exited;                     /* Exited came, or its host is lost */
+    bool read;                       /* both streams have ended */
+    bool finished;                   /* exited and read */
 };
 
 /* The program hvdagent, for hosts of the job. */

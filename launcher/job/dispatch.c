@@ -137,10 +137,11 @@ static const char *on_exited(struct job *j, struct host *h, const Hvd__Control *
     const Hvd__Exited *m = control->exited;
     struct rank_state *r = job_rank_of_host(j, h, m->rank);
     struct rank_end end = {m->rank,          m->pid,       m->status, m->signal,  m->core_dumped, m->by_us,
-                           m->not_shut_down, m->told_peer, m->oom,    m->aborted, m->abort_code};
-    char how[200];
+                           m->not_shut_down, m->told_peer, m->oom,    m->aborted, m->abort_code,  NULL};
+    char how[RANK_END_TEXT];
     if (!r)
         return NOT_THERE;
+    end.gave_up = *r->gave_up ? r->gave_up : NULL;
     if (r->exited)
         return "that rank has ended before";
     uint64_t time = time_of_end(h, r, m->time);
@@ -159,6 +160,20 @@ static const char *on_exited(struct job *j, struct host *h, const Hvd__Control *
         job_failed(j);
     if (rank_end_failed(&end) && !end.told_peer && j->config->on_failure == CONFIG_ON_FAILURE_NOTIFY)
         job_signal_workers(j, SIGUSR1, true);
+    return NULL;
+}
+
+static const char *on_gave_up(struct job *j, struct host *h, const Hvd__Control *control)
+{
+    const Hvd__GaveUp *m = control->gave_up;
+    struct rank_state *r = job_rank_of_host(j, h, m->rank);
+    if (!r)
+        return NOT_THERE;
+    if (!r->exited && !*r->gave_up) {
+        snprintf(r->gave_up, sizeof r->gave_up, "%s", m->text);
+        log_printable(r->gave_up);
+        log_info("rank %u on %s gave up: %s", m->rank, h->label, r->gave_up);
+    }
     return NULL;
 }
 
@@ -194,13 +209,10 @@ static const char *on_fault(struct job *j, struct host *h, const Hvd__Control *c
 }
 
 static const struct job_message messages[] = {
-    {HVD__CONTROL__BODY_SPAWNED, true, on_spawned},
-    {HVD__CONTROL__BODY_EXITED, true, on_exited},
-    {HVD__CONTROL__BODY_REFUSED, false, on_refused},
-    {HVD__CONTROL__BODY_CREDIT, false, on_credit},
-    {HVD__CONTROL__BODY_NOTICE, false, on_notice},
-    {HVD__CONTROL__BODY_FAULT, false, on_fault},
-    {0, false, NULL},
+    {HVD__CONTROL__BODY_SPAWNED, true, on_spawned}, {HVD__CONTROL__BODY_EXITED, true, on_exited},
+    {HVD__CONTROL__BODY_GAVE_UP, true, on_gave_up}, {HVD__CONTROL__BODY_REFUSED, false, on_refused},
+    {HVD__CONTROL__BODY_CREDIT, false, on_credit},  {HVD__CONTROL__BODY_NOTICE, false, on_notice},
+    {HVD__CONTROL__BODY_FAULT, false, on_fault},    {0, false, NULL},
 };
 
 static const char *offer_message(const struct job_message *row, struct job *j, struct host *h,
@@ -228,7 +240,7 @@ static void on_data(void *ctx, struct host *h, const struct frame *f)
     struct job *j = ctx;
     struct err e = ERR_INIT;
     if (f->stream == STREAM_FILE || !job_rank_of_host(j, h, f->rank))
-        err_set(&e, ERR_PROTOCOL, "it sent bytes of stream %u, rank %u, which are not its own",
+        err_set(&e, ERR_PROTOCOL, "it sent bytes of stream %u of rank %u, which it does not run",
                 (unsigned)f->stream, f->rank);
     else
         (void)output_frame(j->output, f, &e);

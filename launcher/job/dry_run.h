@@ -8,9 +8,6 @@
 #include "launcher/cli/config.h"
 #include "launcher/plan/hosts.h"
 
-/* The transport that reaches a host: "local", "exec" (--rsh) or "ssh". */
-const char *dry_run_transport(const struct config *config, const struct host_spec *host,
-                              const char *hostname);
 /* The hosts, their ranks and transports, the command. ERR_USAGE when there are more ranks than slots. */
 int dry_run_print(const struct config *config, const struct host_list *hosts, const char *hostname, FILE *out,
                   struct err *e);

@@ -20,6 +20,8 @@
 
 /* After HVD_ERR_PEER workers may print and clean up for so long, before SIGTERM. */
 #define PARTING_MS 300
+#define LAST_WORDS_MS                                                                                        \
+    5000 /* more of them while a rank that gave up prints, cleans up and exits with its own status */
 
 static void place_ranks(void *owner);
 static void spawn_workers(void *owner);
@@ -94,13 +96,37 @@ static void insist_on_end(struct job *j)
     fsm_post(&j->fsm, JOB_EV_INSIST);
 }
 
+static void on_last_words_over(struct job *j)
+{
+    if (j->fsm.state == JOB_PARTING)
+        fsm_post(&j->fsm, JOB_EV_ENOUGH);
+}
+
+/* A rank has called hvd_abort and has yet to end. */
+static bool awaits_last_words(const struct job *j)
+{
+    for (uint32_t i = 0; i < j->plan.size; i++)
+        if (*j->rank[i].gave_up && !j->rank[i].exited)
+            return true;
+    return false;
+}
+
+/* The moment of the ranks that were told of the failure is over. */
+static void end_moment(struct job *j)
+{
+    if (awaits_last_words(j))
+        job_timer_start(j, JOB_TIMER_MOMENT, LAST_WORDS_MS, on_last_words_over);
+    else
+        fsm_post(&j->fsm, JOB_EV_ENOUGH);
+}
+
 /* The limited time of a state before ENDING is over. */
 static void on_moment_over(struct job *j)
 {
     if (j->fsm.state == JOB_INTERRUPTED)
         insist_on_end(j);
     else if (j->fsm.state == JOB_PARTING)
-        fsm_post(&j->fsm, JOB_EV_ENOUGH);
+        end_moment(j);
     else if (j->fsm.state == JOB_INSPECTING)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
 }

@@ -75,4 +75,9 @@ void job_say_rest(const struct job *j);
 bool job_lost_host(const struct job *j, size_t index);
 void job_free(struct job *j);
 
+/* Runs a job and at most --max-restarts more epochs (restart.c). Returns hvdrun's exit status, that of the
+ * last epoch, after it said what went wrong; -1 with *e filled when an epoch was refused before anything of
+ * it was started. `hosts` must be complete but for `auto` slots, which are resolved in place. */
+int restart_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e);
+
 #endif

@@ -42,7 +42,8 @@ static void give_up_rest(struct job *j)
             continue;
         h->slow = well;
         if (well)
-            log_warning("host %s: %s; it is visited again to end what is left", h->label, e.text);
+            log_warning("host %s: %s; hvdrun connects again to end the rest of the job there", h->label,
+                        e.text);
         host_give_up(h, &e);
     }
 }

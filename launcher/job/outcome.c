@@ -7,10 +7,10 @@
 
 bool rank_end_failed(const struct rank_end *end)
 {
-    return !end->by_us && (end->status || end->signal || end->not_shut_down);
+    return end->gave_up || (!end->by_us && (end->status || end->signal || end->not_shut_down));
 }
 
-void rank_end_describe(const struct rank_end *end, char *out, size_t size)
+static void describe_status(const struct rank_end *end, char *out, size_t size)
 {
     if (end->signal && end->oom)
         snprintf(out, size, "killed by the kernel for lack of memory (OOM)");
@@ -25,14 +25,27 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size)
         snprintf(out, size, "exit status %u", end->status);
 }
 
-/* A host may say anything: what does not fit into an exit status must not become 0 there. */
-int rank_end_exit_status(const struct rank_end *end)
+void rank_end_describe(const struct rank_end *end, char *out, size_t size)
 {
+    char how[160];
+    describe_status(end, how, sizeof how);
+    if (end->gave_up)
+        snprintf(out, size, "gave up: %.*s; %s", RANK_SENTENCE_MAX - 1, end->gave_up, how);
+    else
+        snprintf(out, size, "%s", how);
+}
+
+/* 128 + signal, the status, or 1. 0 for an end that is no fault. 1 for a rank that gave up and that hvdrun
+ * had to end. A host may say anything: a number that does not fit into an exit status must not become 0. */
+static int rank_end_exit_status(const struct rank_end *end)
+{
+    if (end->gave_up && end->by_us)
+        return 1;
     if (end->signal)
         return end->signal < 128 ? 128 + (int)end->signal : 255;
     if (end->status)
         return end->status < 256 ? (int)end->status : 255;
-    return end->not_shut_down ? 1 : 0;
+    return end->not_shut_down || end->gave_up ? 1 : 0;
 }
 
 /* True when this fault is the earliest so far. */
@@ -64,7 +77,7 @@ double outcome_seconds_after(uint64_t started, uint64_t time)
 void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, const char *program,
                         uint64_t started, uint64_t time)
 {
-    char how[160];
+    char how[RANK_END_TEXT];
     if (end->by_us)
         o->ended++;
     if (!rank_end_failed(end))

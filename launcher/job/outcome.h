@@ -24,6 +24,7 @@ struct rank_end {
     bool oom;
     bool aborted; /* asked for the job's end, with abort_code */
     uint32_t abort_code;
+    const char *gave_up; /* its sentence in hvd_abort, which its owner keeps; NULL: it did not give up */
 };
 
 struct outcome {
@@ -41,12 +42,14 @@ struct outcome {
     char ended_by[256];  /* the limit or signal that ended a job which goes on after faults, or empty */
 };
 
-/* True for an end that is a fault: not by us, and a status, a signal, or no hvd_shutdown. */
+#define RANK_SENTENCE_MAX 320 /* of a rank that gave up */
+#define RANK_END_TEXT     512 /* room for any end in words */
+
+/* True for an end that is a fault: not by us, and a status, a signal, or no hvd_shutdown. The end of a rank
+ * that gave up is one, however that rank ended. */
 bool rank_end_failed(const struct rank_end *end);
 /* "exit status 3", "killed by signal 9 (Killed)", ... */
 void rank_end_describe(const struct rank_end *end, char *out, size_t size);
-/* 128 + signal, the status, or 1. 0 for an end that is no fault. */
-int rank_end_exit_status(const struct rank_end *end);
 
 /* How long a worker has run; 0, too, when its end came before word of its start (`started` is 0 then). */
 double outcome_seconds_after(uint64_t started, uint64_t time);

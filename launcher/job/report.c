@@ -55,7 +55,7 @@ void report_say_outcome(const struct job *j)
     if (o->first_is_rank)
         say_last_words(j);
     if (outcome_ended_by(o))
-        log_say("hvdrun: the job went on; what ended it: %s\n", outcome_ended_by(o));
+        log_say("hvdrun: the job went on; the cause of its end: %s\n", outcome_ended_by(o));
     say_consequences(o);
 }
 
@@ -75,12 +75,12 @@ static bool are_alike(const struct rank_state *a, const struct rank_state *b)
     return !a->ended ||
            (x->status == y->status && x->signal == y->signal && x->core_dumped == y->core_dumped &&
             x->by_us == y->by_us && x->not_shut_down == y->not_shut_down && x->oom == y->oom &&
-            x->aborted == y->aborted && x->abort_code == y->abort_code);
+            x->aborted == y->aborted && x->abort_code == y->abort_code && !x->gave_up && !y->gave_up);
 }
 
 static void describe_end(const struct rank_state *r, char *text, size_t size)
 {
-    char how[160];
+    char how[RANK_END_TEXT];
     if (!r->ended) {
         snprintf(text, size, "%s", r->started ? "its host was lost" : "not started");
         return;
@@ -95,7 +95,7 @@ void report_say_exit_codes(const struct job *j)
     uint32_t *list = calloc(size ? size : 1, sizeof *list);
     bool *said = calloc(size ? size : 1, sizeof *said);
     for (uint32_t i = 0; list && said && i < size; i++) {
-        char text[200], ranks[1600];
+        char text[RANK_END_TEXT + 16], ranks[1600];
         count = 0;
         for (uint32_t k = i; k < size && !said[i]; k++)
             if (!said[k] && are_alike(&j->rank[i], &j->rank[k]))
@@ -142,7 +142,7 @@ static void put_last_words(struct json *w, const struct job *j, uint32_t rank)
 static void put_cause(struct json *w, const struct job *j)
 {
     const struct outcome *o = &j->outcome;
-    char how[200];
+    char how[RANK_END_TEXT];
     if (!o->failed) {
         json_null(w, "cause");
         return;

@@ -1,5 +1,10 @@
-#include "launcher/job/restart.h"
-
+/* A job and its restarts: one epoch after the other, each a complete job of its own (new name, key, sessions,
+ * engines), until one ends well or no other is worth it (restart_policy.h).
+ *
+ *   epoch 0 -> failed -> what was lost is swept, or its lease has run out -> back-off -> epoch 1 -> ...
+ *
+ * An epoch's failure is one line on stderr; the report at the end is about the last one. A signal ends the
+ * back-off at once, and so does --timeout, which is for all epochs together. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,9 +27,9 @@ struct restart {
     struct config config;  /* num_proc is known once an epoch has run */
     struct host_list *all; /* as the user gave them */
     const char *hostname;
-    uint32_t *lost;        /* of each of all: 1 + the last epoch that lost it, or 0 */
-    struct host_list used; /* by this epoch; the names are those of all */
-    size_t *place;         /* of each used host in all */
+    uint32_t *lost;        /* [all]: 1 + the last epoch that lost the host, or 0 */
+    struct host_list used; /* the hosts of this epoch; the names belong to `all` */
+    size_t *place;         /* [used]: the index of the host in `all` */
     struct job_epoch epoch;
     struct job_past *past;
     uint32_t delay; /* the last back-off, seconds */

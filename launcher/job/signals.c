@@ -67,8 +67,8 @@ int signals_parse(uint64_t *forwarded, const char *list, struct err *e)
         if (!number)
             return err_set(e, ERR_USAGE, "--forward-signals: there is no signal '%.*s'", (int)len, at);
         if (owned & SIGNAL_BIT(number))
-            return err_set(e, ERR_USAGE, "--forward-signals: %.*s has its meaning for hvdrun itself, always",
-                           (int)len, at);
+            return err_set(e, ERR_USAGE, "--forward-signals: hvdrun itself always acts on %.*s", (int)len,
+                           at);
         if (refused & SIGNAL_BIT(number))
             return err_set(e, ERR_USAGE, "--forward-signals: %.*s cannot be passed on", (int)len, at);
         *forwarded |= SIGNAL_BIT(number);

@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/cli/engine_tuning.h"
-#include "launcher/cli/rendezvous_option.h"
-#include "launcher/cli/rlimit_option.h"
+#include "launcher/cli/list_options.h"
 #include "launcher/io/terminal.h"
 #include "launcher/job/core.h"
 #include "launcher/plan/placement.h"

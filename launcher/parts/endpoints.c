@@ -4,7 +4,7 @@
 
 #include "common/net/net.h"
 #include "common/protocol/message.h"
-#include "launcher/cli/rendezvous_option.h"
+#include "launcher/cli/list_options.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
 
@@ -26,7 +26,8 @@ static void free_endpoints(struct job *j)
         free(ports_of(j, &j->host[i])->worker);
 }
 
-/* Without memory the host has no ports, and fill_ports says so. */
+/* Keeps the ports of the host's Welcome. Without memory the host has no ports, and fill_ports reports
+ * that. */
 static void keep_ports(struct job *j, struct host *h, const Hvd__Welcome *welcome)
 {
     struct host_ports *p = ports_of(j, h);

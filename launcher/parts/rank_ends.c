@@ -45,7 +45,7 @@ static void queue_end(struct job *j, uint32_t rank)
 {
     const struct rank_end *end = &j->rank[rank].end;
     const struct host *origin = job_host_of_rank(j, rank);
-    char cause[200];
+    char cause[RANK_END_TEXT];
     rank_end_describe(end, cause, sizeof cause);
     Hvd__RankEnded told = HVD__RANK_ENDED__INIT;
     told.rank = rank;

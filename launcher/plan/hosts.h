@@ -29,7 +29,7 @@ struct host_spec {
     uint32_t parts;     /* its sockets, NUMA nodes or cores, when --ppr counts them; 0: not known yet */
     uint32_t max_slots; /* 0: no limit */
     uint32_t line;      /* in the hostfile, or the position in -H; from 1 */
-    uint32_t bare;      /* how often it was named without slots */
+    uint32_t bare;      /* number of its entries without slots */
     bool here;          /* known to be this host, whatever its name looks like */
 };
 
@@ -52,8 +52,8 @@ char *hosts_load(const char *what, const char *path, size_t *len, struct err *e)
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e);
 void hosts_free(struct host_list *list);
 
-/* A session reported what `auto` means on its host, capped by max_slots; nothing happens to a host whose
- * slots were given. */
+/* Gives a host with `auto` slots the number that its session has reported, at most max_slots. Does nothing to
+ * a host whose slots were given. */
 void hosts_resolve(struct host_spec *host, uint32_t slots);
 /* True for this host without a user: `here`, localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short
  * or full; may be NULL). */

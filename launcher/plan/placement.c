@@ -43,7 +43,8 @@ static const struct map *find_map(const char *text, size_t len)
     return NULL;
 }
 
-/* N[:WHAT] up to the end of the text, or to the next ':' behind WHAT; NULL: it is something else. */
+/* Reads N[:WHAT] and returns the end of it: the end of the text, or the ':' after WHAT. NULL: the text is
+ * something else. */
 static const char *take_ppr(struct placement *p, const char *text)
 {
     char *end;

@@ -78,9 +78,9 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
               struct err *e);
 void plan_free(struct plan *plan);
 
-/* Ranks that surely find room on this host: auto is one slot or more. */
+/* The number of ranks that fit on this host at least: `auto` counts as one slot. */
 uint32_t plan_room(const struct host_spec *host, const struct plan_want *want);
-/* The host's ranks follow one another. */
+/* True when the ranks of the host are consecutive. */
 bool plan_is_block(const struct plan_host *host);
 
 #endif

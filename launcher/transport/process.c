@@ -120,7 +120,7 @@ static void keep_noise(struct transport *t, const char *bytes, size_t len)
 /* Reads one descriptor until it is empty or had its turn. Returns false when it has ended. */
 static bool drain_pipe(struct transport *t, enum process_handle h, int turns)
 {
-    static uint8_t bytes[READ_BYTES]; /* one thread; the callbacks see it during their call only */
+    static uint8_t bytes[READ_BYTES]; /* there is one thread; callbacks use it during their call only */
     while (turns-- > 0 && t->fd[h] >= 0) {
         ssize_t n = read(t->fd[h], bytes, sizeof bytes);
         if (n < 0 && errno == EINTR)

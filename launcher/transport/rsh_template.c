@@ -176,7 +176,7 @@ static int complete_kubectl(struct rsh_argv *words, struct err *e)
     }
     if (dashes && (!exec || !input || !host)) {
         err_set(e, ERR_USAGE, "--rsh: before -- %.60s needs exec, -i and {host}", words->word[0]);
-        return err_hint(e, "add them, or leave out -- and all behind it");
+        return err_hint(e, "add them, or remove -- and everything after it");
     }
     if (!exec && push_word(words, "exec", e) < 0)
         return -1;

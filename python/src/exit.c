@@ -25,9 +25,12 @@ static PyObject *watch_exit(PyObject *module, PyObject *unused)
     static bool watched;
 
     (void)module, (void)unused;
-    if (!watched && on_exit(leave_job, NULL) != 0)
-        return PyErr_NoMemory();
-    watched = true;
+    if (!watched)
+        watched = on_exit(leave_job, NULL) == 0;
+    if (!watched) {
+        PyErr_NoMemory();
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 

@@ -1,4 +1,4 @@
-/* What the parts of hvd_bench share: the options, one measurement, its report. */
+/* The parts of hvd_bench share this: the options, one measurement, its report. */
 #ifndef TESTS_BENCH_BENCH_H
 #define TESTS_BENCH_BENCH_H
 
@@ -30,7 +30,7 @@ struct options {
     char fault[256];
 };
 
-/* What is repeated: `once` does it, on every rank. */
+/* The work that is timed: every rank calls `once` again and again. */
 struct measurement {
     const char *label;
     void (*once)(void *context);
@@ -51,10 +51,11 @@ void bench_heading(const struct options *o);
 
 /* bench_data.c */
 extern const struct choice bench_dtypes[]; /* ends with a name of NULL */
-#define BENCH_SUM (-1)                     /* what all ranks give, summed */
-/* What a rank gives, or BENCH_SUM, from element `first` of it on. */
+#define BENCH_SUM (-1)                     /* in place of a rank: the sum over all ranks */
+/* Fills `data` with the elements that rank `who` gives, from its element `first` on. BENCH_SUM: with their
+ * sum. */
 void bench_fill(const struct choice *dtype, void *data, size_t count, int who, size_t first);
-/* The first of them that is not so; count: none. */
+/* The index of the first element that bench_fill would not have written; `count`: all are right. */
 size_t bench_wrong(const struct choice *dtype, const void *data, size_t count, int who, size_t first);
 
 /* bench_ops.c */

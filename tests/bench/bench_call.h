@@ -1,4 +1,4 @@
-/* What all benches do with a call: fail, check, time. */
+/* All benches treat a call alike: end on its error, check it, time it. */
 #ifndef TESTS_BENCH_BENCH_CALL_H
 #define TESTS_BENCH_BENCH_CALL_H
 

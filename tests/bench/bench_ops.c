@@ -1,7 +1,8 @@
 /* The operations of hvd_bench: a line each in the table. The result is checked before it is timed.
  *
- * Of N bytes each rank gives N; in an alltoall N to every rank, in a broadcast and between two ranks only who
- * sends. What is reduced in place holds zeros while it is timed: they stay zeros, however often. */
+ * For a size of N bytes each rank gives N bytes. In an alltoall it gives N bytes to every rank. In a
+ * broadcast and between two ranks only the sender gives any. A buffer that is reduced in place holds zeros
+ * while it is timed, so its sums stay zero. */
 #include "tests/bench/bench.h"
 
 #include <stdint.h>
@@ -18,7 +19,7 @@ struct tensor {
     size_t count;       /* elements of --bytes */
     size_t gives, gets; /* elements of the buffers */
     char *in, *out;     /* may be one buffer */
-    const void *result; /* where the result is: out, but for a shared one */
+    const void *result; /* `out`, or the shared result in libhvd */
     hvd_handle handle;  /* persistent */
 };
 

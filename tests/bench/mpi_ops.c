@@ -189,7 +189,7 @@ static double check_data(const struct op *op, const struct buffers *b, const str
     us = MPI_Wtime();
     op->once(b->in, b->out, plan);
     us = (MPI_Wtime() - us) * 1e6;
-    /* What repeats from beginning to end need only be looked at once. */
+    /* A result that repeats its first PERIOD elements to the end is checked in those only. */
     if (op->gets == one && count > PERIOD &&
         memcmp(b->out, b->out + PERIOD, (count - PERIOD) * sizeof *b->out) == 0)
         looked_at = PERIOD;

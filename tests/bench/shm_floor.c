@@ -34,7 +34,7 @@
 struct shared {
     _Alignas(128) atomic_int arrived;
     _Alignas(128) atomic_int generation;
-    float *private[RANKS_MAX]; /* where each process has its own */
+    float *private[RANKS_MAX]; /* the address of each process's own buffer */
     pid_t pid[RANKS_MAX];
 };
 

@@ -27,7 +27,7 @@ void gpu_put(void *to, const void *from, size_t bytes);
 void gpu_get(void *to, const void *from, size_t bytes);
 /* Until all that was in the stream has happened. */
 void gpu_wait(void);
-/* What comes after it in the stream waits so long; the host does not. */
+/* Later work in the stream waits so many milliseconds; the host does not. */
 void gpu_pause(unsigned ms);
 /* A stream of its own is captured into a graph, or the worker's; then that ends, and was not spoilt. Other
  * threads' calls can spoil it, too, if it is `global`. */

@@ -30,7 +30,7 @@ static int32_t element(int r, int i)
     return worker_round * 1000 + r * 100 + i;
 }
 
-/* Where this rank's elements are. */
+/* Writes this rank's elements to the host or the GPU, and returns their address there. */
 static int32_t *fill(bool on_gpu, int32_t *host)
 {
     for (int i = 0; i < 64; i++)

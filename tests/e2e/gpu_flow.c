@@ -119,7 +119,7 @@ static void order(int rounds)
     printf("rank %d: waited %d times\n", rank, gpu_waits());
 }
 
-/* ---- what is refused ----------------------------------------------------------------------------------- */
+/* ---- calls that are refused ---------------------------------------------------------------------------- */
 
 static void say(const char *what, int status)
 {
@@ -302,7 +302,7 @@ static void again(void)
     printf("rank %d: all right\n", rank);
 }
 
-/* What is in the streams when a rank shuts down is done all the same. */
+/* An operation that is still in a stream when its rank calls hvd_shutdown is completed all the same. */
 static void leaves(unsigned ms)
 {
     int32_t x = rank + 1, *gpu = gpu_alloc(4);

@@ -1,4 +1,4 @@
-/* What goes wrong with operations on GPUs, a word a worker:
+/* Operations on GPUs that go wrong. The first argument of a worker says how:
  *
  *   breaks RANK LIST    calls of the driver fail there (double.h says how LIST is written) when it begins
  *                       two operations that the others have begun: prints how each one ends, and exits
@@ -43,6 +43,9 @@ static void breaks(int where, const char *list, int dtype)
     say("other", second ? second : hvd_wait(other));
     say("one", first ? first : hvd_wait(one));
     gpu_wait();
+    fflush(stdout);
+    if (rank != where) /* the end of this rank must not come first: hvdrun ends it after the other one */
+        sleep(30);
     exit(1);
 }
 
@@ -95,7 +98,7 @@ static void aside(void)
     printf("rank %d: all right\n", rank);
 }
 
-/* What is captured in another stream is not spoilt, from the first operation to the end of all. */
+/* No call of the library spoils a capture of another stream, from the first operation to hvd_shutdown. */
 static void capture(void)
 {
     int32_t *gpu = gpu_alloc(400), x = rank + 1;

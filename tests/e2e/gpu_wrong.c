@@ -1,5 +1,5 @@
-/* What a program or its GPU does that CUDA does not forgive, or that is easily meant otherwise, a word a
- * worker:
+/* Programs that misuse CUDA, or whose GPU has a fault, or that mean another stream than they name. The first
+ * argument of a worker says which:
  *
  *   askew           elements that lie across their size: prints what is said of each kind of operation
  *   fault BITS      a kernel of the last rank goes to an address that is not there, before elements of that

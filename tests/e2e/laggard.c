@@ -11,8 +11,8 @@
 
 static bool done;
 
-/* Whoever is told of an error stays a moment: on a busy machine its end could otherwise reach ranks of
- * another host before the error does, and be what they are told. */
+/* A rank that got an error stays a moment before it ends. On a busy machine the news of its end could
+ * otherwise reach another host before the error does, and its ranks would report the end as the cause. */
 static void stay(void)
 {
     if (!done)

@@ -1,7 +1,8 @@
-/* Stands in for the driver's libnvidia-ml.so.1 where there is no GPU. What it answers, and that it must be
- * initialised first, is what NVML documents; what there is of GPUs and what is wrong with them is said by
+/* Stands in for the driver's libnvidia-ml.so.1 where there is no GPU. Its answers are those that NVML
+ * documents; like NVML it must be initialised first. Two variables say which GPUs there are, and their
+ * faults:
  *
- *   HVD_TEST_GPUS     how many there are; without it no driver is loaded
+ *   HVD_TEST_GPUS     the number of GPUs; without it no driver is loaded
  *   HVD_TEST_NVML     a file, which wins over the above: lines that are read at each initialisation
  *       gpus N                 driver TEXT            init CODE         it fails so
  *       mig GPU INSTANCES      temperature GPU C      ecc GPU COUNT     uncorrected errors

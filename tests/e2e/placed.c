@@ -80,7 +80,7 @@ static void end_case(const char *what, const char *type, size_t count, int same)
 
 /* ---- adasum -------------------------------------------------------------------------------------------- */
 
-/* What rank r of the set gives. */
+/* Element i of the gradient that rank r of the set gives. */
 static double gradient(int r, size_t i)
 {
     uint32_t h = ((uint32_t)i + 1) * 2654435761u * (uint32_t)(2 * r + 3);

@@ -1,4 +1,5 @@
-/* What the ranks give in the tests of all kinds of operations: it can be computed of rank and round. */
+/* The elements that ranks give in the tests of all kinds of operations: a function of the rank and the
+ * round. */
 #ifndef HVD_TESTS_E2E_ROWS_H
 #define HVD_TESTS_E2E_ROWS_H
 

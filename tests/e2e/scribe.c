@@ -1,4 +1,4 @@
-/* What the tests of output and input are written with:
+/* The worker of the tests of output and input:
  *
  *   scribe write DIR BYTES        as rank $HOROVOD_RANK: numbered lines to stdout as fast as they go, in
  *                                 pieces that do not end where lines do; BYTES 0: until it is killed. The

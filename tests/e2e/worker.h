@@ -1,10 +1,10 @@
-/* What the workers of end-to-end tests have in common. */
+/* The workers of end-to-end tests share this: how they fail. */
 #ifndef HVD_TESTS_E2E_WORKER_H
 #define HVD_TESTS_E2E_WORKER_H
 
 #include "hvd.h"
 
-/* Where a worker goes round, the round; it belongs to what is said then. */
+/* The round of a worker that repeats its operations; messages name it. */
 extern int worker_round;
 
 /* Ends the worker with status 1, after "rank N[, round K]: TEXT; LAST ERROR" on stderr. */

@@ -58,8 +58,8 @@ static const char *const kinds[] = {
 static enum kind armed;
 static unsigned long wanted;
 static atomic_ulong counted;
-static char process[16]; /* whose calls count */
-static pid_t home;       /* it; a child that borrows its memory until it executes is another */
+static char process[16]; /* the process that counts its calls */
+static pid_t home;       /* its id; a vfork child shares our memory, but has another id */
 static int own_pipe[2] = {-1, -1};
 
 /* The next definition of the function in which it stands. */
@@ -288,7 +288,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     return next(fd, msg, flags);
 }
 
-/* ---- what makes descriptors and mappings --------------------------------------------------------------- */
+/* ---- calls that make descriptors and mappings ---------------------------------------------------------- */
 
 static bool none_left(const char *function, int error)
 {

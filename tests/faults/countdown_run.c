@@ -7,8 +7,8 @@
  * COUNTDOWN_REACH holds the options that reach a host over SSH: then hvdrun's series run once more with it.
  *
  * A run passes when it ended in time, crashed nothing, left nothing, and either succeeded with every byte of
- * output or failed with a line of hvdrun's that says so. What a job leaves becomes our child, because we are
- * its subreaper. */
+ * output or failed with a line of hvdrun's that says so. Processes that a job leaves become our children,
+ * because we are the subreaper. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -217,7 +217,7 @@ static void run(enum job job, const char *kind, const char *who, unsigned long n
     close(err[0]);
 }
 
-/* ---- what must hold ------------------------------------------------------------------------------------ */
+/* ---- conditions that every run must meet --------------------------------------------------------------- */
 
 static bool bad(const char *fmt, const char *what)
 {
@@ -484,7 +484,7 @@ static bool is_wanted(const struct series *s, char *const *word)
 static void open_lane(unsigned number)
 {
     bool ended;
-    const char *base = getenv("TMPDIR"); /* whoever ends us removes that */
+    const char *base = getenv("TMPDIR"); /* our caller removes it */
     snprintf(lane.dir, sizeof lane.dir, "%s/countdown.XXXXXX", base ? base : build);
     if (!mkdtemp(lane.dir))
         die(lane.dir);

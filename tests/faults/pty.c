@@ -18,7 +18,7 @@ static void on_close(int number)
     asked = 1;
 }
 
-/* What the command prints, until it has ended or the terminal is to be closed. */
+/* Prints the output of the command, until the command has ended or the terminal is to be closed. */
 static void show(int terminal, const sigset_t *awake)
 {
     char bytes[4096];

@@ -42,7 +42,7 @@ struct place place[JOB_HOSTS];
 uint32_t hosts;
 static uint32_t ranks[JOB_HOSTS], world_size;
 
-/* ---- what the simulation's network asks of the simulation ---------------------------------------------- */
+/* ---- names that the simulation's network links to ------------------------------------------------------ */
 
 uint64_t sim_now;
 struct chance sim_timing;
@@ -132,11 +132,12 @@ static void fence_slot(bool on, struct shm_slot *slot, uint32_t members)
     fence(on, slot, END_OF(struct shm_slot, wanted_op), offsetof(struct shm_slot, settled));
     fence(on, slot, END_OF(struct shm_slot, known), offsetof(struct shm_slot, result));
     for (uint32_t i = 0; i < members; i++) {
-        struct shm_seat *seat = &slot->seat[i];
-        fence(on, seat, END_OF(struct shm_seat, done), offsetof(struct shm_seat, given));
-        fence(on, seat, END_OF(struct shm_seat, launched), offsetof(struct shm_seat, body));
+        struct shm_member_slot *member_slot = &slot->member_slot[i];
+        fence(on, member_slot, END_OF(struct shm_member_slot, done), offsetof(struct shm_member_slot, given));
+        fence(on, member_slot, END_OF(struct shm_member_slot, launched),
+              offsetof(struct shm_member_slot, body));
         for (int k = 0; k < 2; k++)
-            fence(on, &seat->body[k], END_OF(struct shm_body, details), sizeof(struct shm_body));
+            fence(on, &member_slot->body[k], END_OF(struct shm_body, details), sizeof(struct shm_body));
     }
 }
 
@@ -185,11 +186,9 @@ static void configure(struct place *p)
 
 static void add_set(struct engine *engine, int32_t id, const uint32_t *rank, uint32_t n)
 {
-    char text[SHM_TEXT_MAX];
     int fd = memfd_create("ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (fd < 0 || write(fd, rank, n * sizeof *rank) < 0 ||
-        sets_add(engine, id, fd, text, sizeof text) != HVD_SUCCESS)
+    if (fd < 0 || write(fd, rank, n * sizeof *rank) < 0 || sets_add(engine, id, fd, NULL) != HVD_SUCCESS)
         abort();
     close(fd);
 }
@@ -197,7 +196,6 @@ static void add_set(struct engine *engine, int32_t id, const uint32_t *rank, uin
 static void name_tensors(struct place *p)
 {
     const uint32_t first_and_last[] = {0, world_size - 1}, first_two[] = {0, 1};
-    char text[SHM_TEXT_MAX];
 
     add_set(p->engine, 1, first_and_last, 2);
     add_set(p->engine, 2, first_two, 2);
@@ -206,20 +204,19 @@ static void name_tensors(struct place *p)
         struct set *set = sets_find(p->engine, id);
         p->slot[i] = UINT32_MAX;
         if (set && set->team->members > 0 &&
-            names_slot(p->engine, set, tensors[i].text, &p->slot[i], text, sizeof text) != HVD_SUCCESS)
+            names_make(p->engine, set, tensors[i].text, &p->slot[i], NULL) != HVD_SUCCESS)
             abort();
     }
 }
 
 static void add_segments(struct place *p)
 {
-    char text[SHM_TEXT_MAX];
     struct err e = ERR_INIT;
 
     for (uint32_t i = 0; i < p->region.members; i++) {
         struct owner *w = &p->owner[i];
         int fd = segment_create(&w->memory, SEGMENT_BYTES, &e);
-        if (fd < 0 || segments_add(p->engine, i, fd, &w->segment, text, sizeof text) != HVD_SUCCESS)
+        if (fd < 0 || segments_add(p->engine, i, fd, &w->segment, NULL) != HVD_SUCCESS)
             abort();
     }
 }

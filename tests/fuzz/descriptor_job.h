@@ -1,7 +1,7 @@
-/* The job of fuzz_descriptor: engines of one host or several, linked by the simulation's network, and what
- * their ranks have mapped. What an engine maps has guard pages around it; in its mapping of the region, what
- * no field occupies is fenced, so one array that runs into the next is seen. The ranks' mappings are others
- * and have no fences. */
+/* The job of fuzz_descriptor: engines of one host or several, linked by the simulation's network, and the
+ * mappings of their ranks. Guard pages surround each mapping of an engine. In an engine's mapping of the
+ * region the gaps between fields are fenced too, so an array that runs into the next one is seen. Ranks have
+ * mappings of their own, without fences. */
 #ifndef HVD_TESTS_DESCRIPTOR_JOB_H
 #define HVD_TESTS_DESCRIPTOR_JOB_H
 
@@ -12,10 +12,10 @@
 #define JOB_TENSORS 16
 
 /* A rank's segment. */
-#define SEGMENT_BYTES (1u << 20)
-#define OUT_AT        (256u << 10)
-#define TABLE_AT      (SEGMENT_BYTES - 8192)
-#define RECEIPT_AT    (SEGMENT_BYTES - 4096)
+#define SEGMENT_BYTES  (1u << 20)
+#define OUT_AT         (256u << 10)
+#define TABLE_AT       (SEGMENT_BYTES - 8192)
+#define RECV_COUNTS_AT (SEGMENT_BYTES - 4096)
 
 struct owner { /* a rank */
     struct segment memory;

@@ -1,6 +1,6 @@
-/* What a host may send to the TCP backend of another: grants and bulk frames, for operations that are in
- * flight, are still to begin, or never were. Bytes are written where the backend said, as a link does, also
- * after the operation has ended.
+/* The TCP backend gets anything that another host may send: grants and bulk frames, for operations that are
+ * in flight, are still to begin, or do not exist. The fuzzer writes bytes to the address that the backend
+ * gave, as a link does, also after the operation has ended.
  *
  * needs: algo engine */
 #include <stdint.h>

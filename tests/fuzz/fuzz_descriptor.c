@@ -1,9 +1,8 @@
-/* What a broken worker may leave in shared memory: whole engines (descriptor_job.h), with proper arrivals of
- * their ranks and, in between, writes of anything to anywhere in the regions: entries, details, seats, claim
- * words, rings, tables. An engine may end the job, and what comes of the tensors is the worker's fault, but
- * it neither crashes nor touches what is not its own.
+/* A broken worker writes anything to anywhere in shared memory: entries, details, member slots, claim words,
+ * rings, tables. Whole engines (descriptor_job.h) read it, between proper arrivals of their ranks. An engine
+ * may end the job, and the tensors may be wrong. It must neither crash nor touch memory that is not its own.
  *
- * An input: a byte for the shape, then actions, of a byte each and what they read (act()).
+ * An input is a byte for the shape of the job, then actions: a byte each, and the bytes that act() reads.
  *
  * needs: engine shm algo tests/fuzz/descriptor_job.c tests/sim/links.c */
 #include <stdlib.h>
@@ -38,7 +37,7 @@ static uint64_t word(struct input *in)
     return w;
 }
 
-/* What all ranks agree about. */
+/* The fields of an operation about which all ranks agree. */
 struct plan {
     uint8_t kind, dtype, op, flags;
 };
@@ -91,8 +90,8 @@ static void make_where(const struct plan *p, struct owner *w, const struct team 
         return;
     where->out = shm_address(w->segment, OUT_AT);
     if (op_is_ragged(op->kind)) {
-        where->room = (TABLE_AT - OUT_AT) / size;
-        where->receipt_at = shm_address(w->segment, RECEIPT_AT);
+        where->capacity = (TABLE_AT - OUT_AT) / size;
+        where->recv_counts_at = shm_address(w->segment, RECV_COUNTS_AT);
     }
     if (op->kind == SHM_ALLGATHER || !(p->flags & (TABLE | GROUP)))
         return;
@@ -217,7 +216,7 @@ static uint64_t telling(struct input *in)
     return word(in);
 }
 
-enum base { ENTRY, BODY, SEAT, SLOT, MAILBOX, HEADER, BASES };
+enum base { ENTRY, BODY, MEMBER_SLOT, SLOT, MAILBOX, HEADER, BASES };
 
 #define FIELD(base, type, name)                                                                              \
     {                                                                                                        \
@@ -250,12 +249,12 @@ static const struct {
     DETAIL(postscale),
     DETAIL(group),
     DETAIL(compression),
-    DETAIL(room),
+    DETAIL(capacity),
     DETAIL(table_at),
     DETAIL(table),
-    DETAIL(receipt_at),
-    FIELD(SEAT, struct shm_seat, done),
-    FIELD(SEAT, struct shm_seat, given),
+    DETAIL(recv_counts_at),
+    FIELD(MEMBER_SLOT, struct shm_member_slot, done),
+    FIELD(MEMBER_SLOT, struct shm_member_slot, given),
     FIELD(SLOT, struct shm_slot, claim),
     FIELD(SLOT, struct shm_slot, done),
     FIELD(SLOT, struct shm_slot, settled),
@@ -277,9 +276,9 @@ static char *base_of(struct place *p, enum base base, uint32_t rank, size_t tens
     case ENTRY:
         return (char *)tensor_entry_at(v, member, v->sequence);
     case BODY:
-        return (char *)&v->seat[member]->body[v->sequence & 1];
-    case SEAT:
-        return (char *)v->seat[member];
+        return (char *)&v->member_slot[member]->body[v->sequence & 1];
+    case MEMBER_SLOT:
+        return (char *)v->member_slot[member];
     case SLOT:
         return (char *)v->slot;
     case MAILBOX:
@@ -305,7 +304,7 @@ static void poke(struct place *p, uint32_t rank, size_t tensor, struct input *in
 /* Bytes anywhere in the slot, or in an entry of it. */
 static void scribble(struct place *p, uint32_t rank, size_t tensor, struct input *in)
 {
-    size_t slot_bytes = sizeof(struct shm_slot) + p->region.members * sizeof(struct shm_seat);
+    size_t slot_bytes = sizeof(struct shm_slot) + p->region.members * sizeof(struct shm_member_slot);
     size_t at = (byte(in) | (size_t)byte(in) << 8) % (slot_bytes + 2 * sizeof(struct shm_entry));
     size_t n = byte(in) % 65, end = slot_bytes;
     uint32_t slot = p->slot[tensor];
@@ -362,7 +361,7 @@ static void act(struct input *in)
         break;
     default: { /* a number in a rank's memory, where tables are */
         uint64_t value = telling(in);
-        size_t at = who & 128 ? RECEIPT_AT : TABLE_AT;
+        size_t at = who & 128 ? RECV_COUNTS_AT : TABLE_AT;
         memcpy((char *)p->owner[rank].memory.base + at + 8 * (who / 16 % 4), &value, sizeof value);
         break;
     }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/rendezvous/gloo/gloo_message.h"
+#include "agent/rendezvous/gloo/gloo_store.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,4 +1,4 @@
-/* Whatever is in a known_hosts file or a key file: parsed without a fault, and every verdict is one of the
+/* Any bytes as a known_hosts file or a key file: the parsers survive them, and every verdict is one of the
  * five. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Lines and records of PMI-1 from any bytes. What was parsed stays within the line; what was read as a record
+/* Lines and records of PMI-1 from any bytes. Parsed fields stay within their line. A record that was read
  * is written again as the same bytes. */
 #include <stdbool.h>
 #include <stdint.h>

@@ -19,7 +19,7 @@ static void drain(struct readiness *r)
     while (readiness_next_message(r, &to, &message, &size))
         if (to >= HOSTS || size > READINESS_MESSAGE_MAX)
             abort();
-    while (readiness_next_entry(r, &entry))
+    while (execution_list_next(readiness_list(r), &entry))
         if (!entry.desc.name[0])
             abort();
         else

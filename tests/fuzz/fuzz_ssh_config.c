@@ -1,4 +1,4 @@
-/* Whatever `ssh -G` and ssh-agent print: parsed without a fault. */
+/* Any bytes as the output of `ssh -G` and ssh-agent: the parsers survive them. */
 #include <stdlib.h>
 #include <string.h>
 

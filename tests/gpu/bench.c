@@ -261,7 +261,7 @@ int main(int argc, char **argv)
     b.few = o.few;
     b.comm = connect_direct(&b, false);
     b.blocking = connect_direct(&b, true);
-    b.bytes = 32u << 20; /* what a training step reduces */
+    b.bytes = 32u << 20; /* the bytes that a training step reduces */
     for (int i = 0; i < o.sizes; i++)
         b.bytes = o.bytes[i] > b.bytes ? o.bytes[i] : b.bytes;
     if (b.bytes < bytes_of_groups())

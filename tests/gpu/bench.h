@@ -1,5 +1,5 @@
-/* What the parts of hvd_gpu_bench share. It compares hvd's operations on GPU memory with direct calls of NCCL
- * by the same processes, over the same transport, interleaved; rank 0 prints a line for each.
+/* The parts of hvd_gpu_bench share this. The bench compares hvd's operations on GPU memory with direct calls
+ * of NCCL. The same processes make both, interleaved, over the same transport; rank 0 prints a line for each.
  *
  *   bench.c        command line, set-up, the table
  *   bench_rows.c   allreduce by size, time added at 4 B to NCCL of both modes, a training step with overlap
@@ -24,8 +24,8 @@ struct bench {
     const struct nccl *nccl;
     nccl_comm comm;      /* the direct one, non-blocking as hvd's */
     nccl_comm blocking;  /* one as programs mostly have it */
-    cu_stream work;      /* where the worker computes */
-    cu_stream aside;     /* where direct NCCL communicates beside it */
+    cu_stream work;      /* of the worker's kernels */
+    cu_stream aside;     /* of direct NCCL, beside `work` */
     cu_pointer memory;   /* of all rows */
     void *known;         /* the same, of hvd_alloc_device */
     size_t bytes;        /* of `memory` and `known` */
@@ -60,7 +60,7 @@ double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, siz
 /* Nothing is under way, and all ranks are here. */
 void bench_start(struct bench *b);
 void *bench_at(const struct bench *b, size_t offset);
-/* What NCCL was asked for directly is in its stream: in its non-blocking mode it says so later. */
+/* Waits until NCCL has put a direct call into its stream. In non-blocking mode the call returns earlier. */
 void bench_in_stream(struct bench *b);
 
 void row_allreduce(struct bench *b, size_t bytes, bool known);

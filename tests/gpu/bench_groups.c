@@ -1,7 +1,7 @@
-/* A group of tensors: hvd, which packs the small ones (collectives/gpu/fuse.h), beside NCCL's own group,
- * in which each is an operation. What hvd adds to a single call is in both rows of this; so is, where hvd was
- * built without nvcc, what the driver's copies take in place of kernels. Under hvdrun --fusion-threshold-mb 0
- * hvd makes the same group as NCCL alone. */
+/* A group of tensors: hvd, which packs the small ones (collectives/gpu/fuse.h), beside NCCL's own group, in
+ * which each tensor is an operation. Both rows of hvd contain the time that hvd adds to a single call. In a
+ * build without nvcc they also contain the driver's copies, which replace kernels. Under hvdrun
+ * --fusion-threshold-mb 0 hvd makes the same group as NCCL alone. */
 #include <stdio.h>
 
 #include "tests/bench/resnet50.h"

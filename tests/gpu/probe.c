@@ -1,5 +1,5 @@
-/* What the loader finds of CUDA and NCCL: prints one line. Exit status 0: a GPU and NCCL; 1: no GPU; 3: a GPU
- * without NCCL, where jobs go through the host's memory. */
+/* Opens CUDA and NCCL as libhvd does, and prints one line about them. Exit status 0: a GPU and NCCL; 1: no
+ * GPU; 3: a GPU without NCCL, so jobs go through the host's memory. */
 #include <stdio.h>
 
 #include "collectives/gpu/driver.h"

@@ -52,7 +52,9 @@ scripts() {
 pages() {
     local page
     for page in man/*.[1-8]; do
-        [ ! -e "$page" ] || mandoc -Tlint -W warning "$page"
+        [ -e "$page" ] || continue
+        mandoc -Tlint -W warning "$page"
+        ! command -v groff > /dev/null || groff -mandoc -wbreak -Tutf8 "$page" 2>&1 > /dev/null | sed "s,^,$page: ,"
     done
 }
 

@@ -342,7 +342,7 @@ static void mode_publish(void)
     char key[32], text[64] = "", wanted[64];
     uint32_t other = (me.rank + 1) % size;
     if (me.rank == 0)
-        usleep(300000); /* who looks for its key waits */
+        usleep(300000); /* so the rank that looks up its key has to wait */
     snprintf(key, sizeof key, "port of %u", me.rank);
     snprintf(wanted, sizeof wanted, "value of %u", me.rank);
     STATUS(PMIX_SUCCESS, publish(key, wanted, PMIX_PERSIST_APP));

@@ -32,7 +32,7 @@ static int dial(void)
     return fd;
 }
 
-/* What comes until the server closes; -1: it does not within WAIT_MS. */
+/* Reads until the server closes. Returns the number of bytes; -1: the server did not close within WAIT_MS. */
 static long read_all(int fd, char *buf, size_t size)
 {
     size_t used = 0;

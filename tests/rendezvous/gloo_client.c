@@ -9,7 +9,7 @@
  * of its own.
  *
  * A value `<r>` is (n - 1) records of RECORD bytes, one for each other rank i, ascending: "r i pid address
- * port" as text. Who connects says its rank and is answered with ours.
+ * port" as text. The rank that connects sends its number, and gets ours.
  *
  * --leave RANK: that rank ends after its first PUT with status 7.
  * --own: of each value only the record for this rank is read, as Gloo does; else reading takes more time than
@@ -207,7 +207,8 @@ static void put_values(const char *scope, uint32_t r, uint32_t n, const union ne
     free(value);
 }
 
-/* Where rank i listens for us, out of its value, every record of which is checked unless told otherwise. */
+/* Reads from the value of rank i the address on which it listens for us. Checks every record, or with --own
+ * only ours. */
 static void read_value(const char *scope, uint32_t r, uint32_t n, uint32_t i, const char *value,
                        union net_address *to)
 {

@@ -88,7 +88,7 @@ static void drop(struct event *event)
     free(event);
 }
 
-/* What comes of this peer, and what was to go to it (its sends end). */
+/* Drops all bytes from this peer and to it. The sends to it end with -1. */
 static void forget(struct links *l, uint32_t peer)
 {
     for (struct event **at = &l->first; *at;) {
@@ -295,7 +295,7 @@ int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, stru
     return 0;
 }
 
-/* ---- what happens -------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 static void travel(struct links *l, uint32_t peer, const struct link_send *send)
 {

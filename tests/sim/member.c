@@ -1,5 +1,6 @@
-/* What a rank does: hvd_init, rounds of operations that it starts in an order of its own and waits for in
- * another, hvd_shutdown. It goes on after errors, as a careless program would. */
+/* The program of a rank: hvd_init, rounds of operations, hvd_shutdown. In a round the rank starts operations
+ * in an order of its own, and waits for them in another. It goes on after errors, as a careless program
+ * would. */
 #include "tests/sim/member.h"
 
 #include <dlfcn.h>
@@ -162,7 +163,7 @@ static void *memory(size_t bytes, bool *arena)
     return got;
 }
 
-/* What the rank says: the plan, or, the odd one, something else. */
+/* The operation that this rank asks for: the planned one. The odd rank asks for another size. */
 static struct plan_op said(const struct plan_op *op)
 {
     struct plan_op mine_only = *op;
@@ -233,8 +234,11 @@ static void begin(uint32_t round, uint32_t t, struct call *c)
     size_t out = (plan_rows_out(member_plan, &op, rank) + 1) * op.row;
     char name[40];
 
-    /* In half of the plans a name is used again by each round, for another kind perhaps. */
-    snprintf(name, sizeof name, "tensor.%u.%d", t, member_plan->op[0][0].seed & 1 ? (int)op.kind : 0);
+    /* In half of the plans a name is used again by each round, for another kind perhaps. In half of the plans
+     * each round has names of its own, but for shared results, which keep their names. */
+    uint64_t seed = member_plan->op[0][0].seed;
+    snprintf(name, sizeof name, "tensor.%u.%d.%u", t, seed & 1 ? (int)op.kind : 0,
+             seed & 2 && op.kind != PLAN_SHARED ? round : 0);
     *c = (struct call){0};
     c->in = memory((in + 1) * element, &c->in_arena);
     c->rows_of = calloc(member_plan->size, sizeof *c->rows_of);

@@ -17,7 +17,7 @@ struct rank_report {
     struct outcome init, end, barrier[PLAN_ROUNDS], join[PLAN_ROUNDS], op[PLAN_ROUNDS][PLAN_TENSORS];
     int last[PLAN_ROUNDS];   /* of a join */
     bool leaving;            /* hvd_shutdown was called */
-    char wrong[MEMBER_TEXT]; /* what can never be right; "" nothing */
+    char wrong[MEMBER_TEXT]; /* a state that is never right; "": none seen */
 };
 
 extern struct rank_report member_report[SIM_MEMBERS];

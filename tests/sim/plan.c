@@ -254,7 +254,7 @@ void plan_fill(const struct plan_op *op, uint32_t rank, void *in, size_t element
     }
 }
 
-/* ---- what must come ------------------------------------------------------------------------------------ */
+/* ---- the right results --------------------------------------------------------------------------------- */
 
 static int64_t narrow(hvd_dtype d, uint64_t value)
 {

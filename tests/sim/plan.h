@@ -1,4 +1,4 @@
-/* What a run does, and what must come of it: a pure function of the plan's seed. */
+/* The operations of a run, and their right results: a pure function of the plan's seed. */
 #ifndef HVD_TESTS_PLAN_H
 #define HVD_TESTS_PLAN_H
 
@@ -56,7 +56,7 @@ size_t plan_split(const struct plan_op *op, uint32_t from, uint32_t to);
 size_t plan_rows_out(const struct plan *p, const struct plan_op *op, uint32_t rank);
 /* Elements of each piece of a group. */
 void plan_pieces(const struct plan_op *op, size_t count[PLAN_PIECES]);
-/* What the rank gives. */
+/* Fills `in` with the elements that the rank gives. */
 void plan_fill(const struct plan_op *op, uint32_t rank, void *in, size_t elements);
 /* Is this the rank's result, as far as arithmetic without an order can say? Else `text` says what is not. */
 bool plan_is_right(const struct plan *p, const struct plan_op *op, uint32_t rank, const void *out, char *text,

@@ -1,10 +1,13 @@
 /* Runs the simulation: --seeds A..B, or --seed N --verbose for one.
  *
  * Seed N runs plan N / 4 with a timing of its own; of the four timings of a plan the first two are without a
- * fault, the others have one. What must hold of every run: each rank that lives ends all its calls within
- * the time, each with the right result or an error; without a fault, there are only the errors of ranks that
- * disagree, the same sentence on all; results are the same bits on all ranks and in all timings of a plan;
- * after a death nobody leaves as if nothing had been; nothing stays allocated. */
+ * fault, the others have one. These rules hold in every run:
+ *
+ *   - Each rank that lives ends all its calls in time, each with the right result or an error.
+ *   - Without a fault the only errors are those of ranks that disagree: the same sentence on all ranks.
+ *   - Results are the same bits on all ranks, and in all timings of a plan.
+ *   - After a death no rank leaves without an error.
+ *   - No memory stays allocated. */
 #include <dirent.h>
 #include <malloc.h>
 #include <signal.h>
@@ -116,7 +119,7 @@ static void set_up(void)
     choose_fault();
 }
 
-/* ---- what must hold ------------------------------------------------------------------------------------ */
+/* ---- the rules that hold in every run ------------------------------------------------------------------ */
 
 static bool is_gone(uint32_t rank)
 {
@@ -288,7 +291,7 @@ static void run(void)
     job_start_members(member_run);
     in_time = sim_run(fiber, plan.hosts + plan.size, over, sim_now + LIMIT);
     if (in_time)
-        sim_run(fiber, plan.hosts, quiet, sim_now + 50 * MSEC); /* what is on its way arrives */
+        sim_run(fiber, plan.hosts, quiet, sim_now + 50 * MSEC); /* messages under way arrive */
     check(in_time);
     job_free();
     unsigned left = system_reset();

@@ -1,10 +1,11 @@
 /* The simulation: what its files share.
  *
  * One process, one thread, no real time. Every engine and every rank of a job is a fiber that runs the
- * production sources; a scheduler picks who goes on, from a seed. What is substituted, at link time: the
- * clock, the links between hosts (links.c), the system calls that wait (system.c), and the processes' ends
- * (host.c). Memory is real: regions and segments are mapped by every rank at an address of its own, and the
- * compiler calls us before each access to them (instrument.c), where a rank may be set back or die.
+ * production sources; a scheduler picks the next fiber, from a seed. Four things are substituted at link
+ * time: the clock, the links between hosts (links.c), the system calls that wait (system.c), and the
+ * processes' ends (host.c). Memory is real: regions and segments are mapped by every rank at an address of
+ * its own, and the compiler calls us before each access to them (instrument.c), where a rank may be set back
+ * or die.
  *
  *   fiber.c  fibers, time, the scheduler      plan.c    what a run does, from the seed; the right results
  *   host.c   engines, their sessions, deaths  member.c  what a rank does, through hvd.h
@@ -63,7 +64,7 @@ struct fiber {
     void *context, *stack;
     uint64_t wake_at; /* while it waits; 0: not by time */
     bool poked;
-    uint64_t futex; /* what it sleeps on; 0: nothing */
+    uint64_t futex; /* the word on which it sleeps; 0: awake */
     uint64_t points, die_at;
     int error; /* its errno */
 };
@@ -134,7 +135,7 @@ extern struct job job;
 /* Makes the engines of job.hosts hosts with job.host[].ranks ranks each. */
 void job_start(void);
 void job_start_members(void (*run)(void *member));
-/* What sessions do when their time has come; returns the next such time, 0: none. */
+/* Runs the actions of sessions that are due. Returns when the next one is due; 0: none. */
 uint64_t job_events(void);
 /* A fiber has died: what the kernel does then. */
 void job_died(struct fiber *f);
@@ -155,7 +156,7 @@ void net_host_died(uint32_t host);
 
 /* Returns how many mappings of shared memory were left. */
 unsigned system_reset(void);
-/* What a process held is given back. */
+/* Releases the descriptors and mappings of a process that ended. */
 void system_release(const struct fiber *owner);
 /* Sleepers on the same word, whoever mapped it. */
 uint64_t system_futex_key(const void *word);

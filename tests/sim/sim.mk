@@ -1,5 +1,5 @@
 # The simulation: production sources once more, built so that the compiler tells of every access to memory, and linked to what stands in
-# for the clock, the links and the system calls that wait. Every rank gets a copy of libhvd-sim.so.
+# for the clock, the links and the system calls that wait. They have few slots (slots.h), so names are forgotten. Every rank gets a copy of libhvd-sim.so.
 SIM_ENGINE := $(filter-out collectives/engine/main.c,$(ENGINE_SRC))
 SIM_SRC    := $(wildcard tests/sim/*.c)
 SIM        := $(BUILD)/tests/sim $(BUILD)/tests/libhvd-sim.so
@@ -11,7 +11,7 @@ sim_obj     = $(patsubst %.c,$(BUILD)/obj/simulated/%.o,$(1))
 $(BUILD)/obj/simulated/%.o: %.c Makefile tests/sim/sim.mk | $(GEN).h
 	@mkdir -p $(@D)
 	$(call note,CC  )
-	$(Q)$(CC) $(filter-out -fsanitize=%,$(CFLAGS_ALL)) -fsanitize=thread -fno-builtin-memcpy -Dmemcpy=sim_memcpy -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(filter-out -fsanitize=%,$(CFLAGS_ALL)) -fsanitize=thread -fno-builtin-memcpy -Dmemcpy=sim_memcpy -include tests/sim/slots.h -MMD -MP -c -o $@ $<
 $(BUILD)/tests/libhvd-sim.so: $(call sim_obj,$(CLIENT_SRC) $(SHM_SRC)) $(call obj,$(ALGO_SRC) common/base/err.c common/base/log.c common/base/fsm.c) $(DEVICE_OBJ) collectives/libhvd.map
 	@mkdir -p $(@D)
 	$(call note,LINK)

@@ -1,5 +1,5 @@
 /* System calls in their virtual form (the linker's --wrap): those that wait, those that map shared memory,
- * and those that say who somebody is. What is not here is the real thing, and never waits. */
+ * and those that say who somebody is. All other calls are the real ones, and never wait. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -331,7 +331,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
     return n;
 }
 
-/* ---- who somebody is ----------------------------------------------------------------------------------- */
+/* ---- identities of processes --------------------------------------------------------------------------- */
 
 /* Of a member's socket: a descriptor that becomes readable when the member ends. */
 static int member_pidfd(int fd)

@@ -19,23 +19,23 @@ static const struct measure {
     bool per_mille; /* shown as percent */
 } measure[] = {
     {"folder", "largest folder, .c files", count_largest_folder, 25, 25, true, false},
-    {"knot", "largest knot of calls, files", count_largest_knot, 2, 8, true, false},
+    {"knot", "largest knot of calls, files", count_largest_knot, 4, 8, true, false},
     {"crossing", "largest knot across folders, files", count_crossing_knot, 0, 0, true, false},
     {"struct", "widest struct, fields", count_widest_struct, 30, 30, true, false},
     {"one-word", "one-word static functions, %", count_one_word, 10, 30, false, true},
-    {"double-function", "external functions of one name", count_double_names, 2, 0, false, false},
+    {"double-function", "external functions of one name", count_double_names, 0, 0, false, false},
     {"double-file", ".c files of one name in a wing", count_double_files, NO_LIMIT, NO_GOAL, false, false},
-    {"header", "headers with one user", count_one_user, 52, 30, false, false},
+    {"header", "headers with one user", count_one_user, 29, 30, false, false},
     {"function", "functions over 70 lines", count_long_functions, 0, 2, false, false},
     {"small-file", ".c files under 60 lines", count_small_files, NO_LIMIT, NO_GOAL, false, false},
     {"large-file", "files over 800 lines", count_large_files, 0, 0, false, false},
     {"question", "sentences that begin with a question word", count_questions, 0, 0, false, false},
-    {"test-question", "the same in tests and examples", count_test_questions, 139, 0, false, false},
+    {"test-question", "the same in tests and examples", count_test_questions, 0, 0, false, false},
     {"table", "broken tables in comments", count_broken_tables, 0, 0, false, false},
     {"wide-comment", "comment lines over 110 columns", count_wide_comments, 0, 0, false, false},
     {"readme-lines", "README, lines", count_readme_lines, 150, 150, true, false},
     {"readme-columns", "README, longest line", count_readme_columns, 110, 110, true, false},
-    {"lines", "product lines", count_product_lines, 88500, 79000, false, false},
+    {"lines", "product lines", count_product_lines, 89300, 79000, false, false},
 };
 
 #define MEASURES (sizeof measure / sizeof *measure)

@@ -51,7 +51,7 @@ static float value(uint32_t host, uint64_t i)
     return (float)((i * 2654435761u + host * 40503u) % 10007) / 7.0f - 700.0f;
 }
 
-/* What host order gives, bit for bit. */
+/* The result of a reduction in the order of the hosts, bit for bit. */
 static float expected(uint32_t hosts, uint64_t i, hvd_op op)
 {
     float v = value(0, i);

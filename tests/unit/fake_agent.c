@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 
 static void flush(struct fake_agent *a)
 {

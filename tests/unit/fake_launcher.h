@@ -19,7 +19,7 @@ struct fake_rank {
     uint32_t status, signal;
     bool by_us, not_shut_down, told_peer;
     bool eof[3];
-    char *text[3]; /* what it wrote, NUL at the end */
+    char *text[3]; /* its output, with a NUL at the end */
     size_t len[3];
     unsigned unfinished, line_ends, frames;
     uint32_t granted; /* of stdin */
@@ -77,8 +77,7 @@ void fake_free(struct fake *f);
 unsigned fake_count(const char *mark);
 /* The same, waiting at most `ms` for it to become `wanted`. */
 bool fake_count_becomes(const char *mark, unsigned wanted, unsigned ms);
-/* What the job of this test process may leave: job directories and cgroups by its name. Returns how many
- * there are. */
+/* Counts the job directories and cgroups with the name of this test process's job. */
 unsigned fake_traces(void);
 bool fake_traces_become(unsigned wanted, unsigned ms);
 

@@ -17,7 +17,7 @@ int gpu_real(void);
 /* The most ranks of a test that does the same with 1, 2, ... of them. */
 int gpu_ranks_most(void);
 
-/* What all ranks of a test see. */
+/* The memory that all ranks of a test share. */
 struct gpu_shared {
     struct nccl_id id;
     struct nccl_id second_id;

@@ -75,7 +75,7 @@ void job_await_fault(const struct job *job);
 void job_run(struct job *job, int seconds);
 /* All workers ended with status 0 and every engine too. Prints what did not. */
 bool job_succeeded(const struct job *job);
-/* Where a rank is. */
+/* The host of a rank, and its number on that host. */
 int job_host(const struct job *job, int rank);
 int job_local_rank(const struct job *job, int rank);
 /* A worker's check: prints file, line and hvd_last_error, and ends the worker with status 1. */

@@ -1,5 +1,5 @@
-/* Several engines' links in one process, over loopback: the real sockets, one loop. What test_links and
- * the tests of the backend share. */
+/* Several engines' links in one process, over loopback: the real sockets, one loop. test_links and
+ * the tests of the backend share it. */
 #ifndef TESTS_UNIT_LINKS_JOB_H
 #define TESTS_UNIT_LINKS_JOB_H
 
@@ -29,7 +29,7 @@ extern const struct tls_ops hvd_tls_ops;
  * process from running, other work on the machine, takes none of it. */
 static uint64_t links_time = NSEC_PER_SEC;
 
-/* What the links of the next jobs have under them; NULL: nothing. */
+/* The TLS layer of the links of later jobs; NULL: none. */
 static const struct tls_ops *links_tls;
 
 struct host {
@@ -113,7 +113,8 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     give_up(h, why);
 }
 
-/* Whom an event of the job's epoll is for: the host, and above it whose link; its own index: links_fd. */
+/* Adds a descriptor to the epoll of the job. The low half of an event's number is the host, the high half the
+ * peer of the link. The host's own index as the peer means links_fd. */
 static int watch_for(const struct host *h, uint32_t peer, int fd, uint32_t wanted)
 {
     struct epoll_event event = {.events = wanted, .data.u64 = h->index | (uint64_t)peer << 32};

@@ -9,7 +9,7 @@
 
 struct ssh_server {
     char dir[64];  /* holds home/.ssh, host_ed25519, host_ecdsa, user, other, ... */
-    char user[64]; /* who runs sshd and may log in: ourselves */
+    char user[64]; /* our own user: runs sshd, and may log in */
     pid_t pid;
     uint16_t port;
 };

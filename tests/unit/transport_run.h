@@ -11,7 +11,7 @@ struct transport_run {
     struct transport *t;
     uv_loop_t loop;
     uv_timer_t watchdog;
-    /* What to do; set before run_transport. */
+    /* Orders; set before run_transport. */
     size_t to_send;       /* bytes of a pattern, then, */
     const char *greeting; /* or this text, when opened */
     size_t close_after;   /* close() once so many bytes have come; 0: only when closing is asked below */
@@ -20,7 +20,7 @@ struct transport_run {
     bool quit_on_reply;      /* close() when a newline arrived */
     unsigned close_in_phase; /* 1 << phase: close() when it begins */
     unsigned stall_us;       /* how long the first noise holds the loop up */
-    /* What happened. */
+    /* Results. */
     unsigned phases; /* 1 << phase */
     enum transport_phase last_phase;
     int opened, closed;

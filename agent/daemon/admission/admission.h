@@ -6,10 +6,11 @@
 
 /* ---- request.c: the first message of a client, with its descriptors ------------------------------------ */
 
-/* Takes what has come of it into c->frame and c->fd, no more: 1 when it is whole, 0 when some is to come, -1
- * at the end or, with *e, when it is none. */
+/* Reads available bytes and descriptors of the request into c->frame and c->fd, and nothing behind the
+ * request. Returns 1 when the request is complete, 0 when more is to come. -1: the client has closed, or,
+ * with *e, it sent no request. */
 int request_read(struct client *c, struct err *e);
-/* Takes the identity of the peer from the kernel. -1: the kernel does not say. */
+/* Takes the identity of the peer from the kernel. -1: the kernel does not know it. */
 int request_identify(struct client *c);
 /* Looks up the name of the user, which may take its time: only for requests that will be decided about. */
 void request_name_user(struct client *c);

@@ -13,6 +13,7 @@
 
 #include "agent/gpu/gpu.h"
 #include "agent/guard/job_dir.h"
+#include "common/base/file.h"
 #include "common/base/log.h"
 
 #define FILE_MAX     1024
@@ -197,10 +198,10 @@ enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-static void path_of(const struct leases *l, const char *unit, const char *end, char path[PATH_ROOM])
+static void path_of(const struct leases *l, const char *unit, char path[PATH_ROOM])
 {
     int stem = (int)(strlen(unit) - strlen(SUFFIX));
-    snprintf(path, PATH_ROOM, "%s/%.*s%s", l->directory, stem, unit, end);
+    snprintf(path, PATH_ROOM, "%s/%.*s", l->directory, stem, unit);
 }
 
 static int write_file(const char *path, const struct lease *lease, struct err *e)
@@ -210,16 +211,7 @@ static int write_file(const char *path, const struct lease *lease, struct err *e
                        lease->job, lease->user, (unsigned)lease->uid, lease->slots, lease->since);
     if (lease->gpus)
         len += snprintf(text + len, sizeof text - (size_t)len, "gpus: %s\n", gpu_set_text(lease->gpus, gpus));
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return err_sys(e, errno, "cannot write the lease %s", path);
-    ssize_t n = write(fd, text, (size_t)len);
-    int saved = errno;
-    if (close(fd) < 0 && n == len) {
-        saved = errno;
-        n = -1;
-    }
-    return n == len ? 0 : err_sys(e, n < 0 ? saved : ENOSPC, "cannot write the lease %s", path);
+    return file_replace(path, 0600, text, (size_t)len, "the lease ", e);
 }
 
 /* Reads the lease in a file; -1 when the file holds none. */
@@ -232,13 +224,9 @@ static int read_file(const char *directory, const char *name, struct lease *leas
         strlen(name) + strlen(SUFFIX) >= sizeof lease->unit)
         return -1;
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
+    ssize_t n = file_read(path, O_NOFOLLOW, text, sizeof text);
     if (n <= 0)
         return -1;
-    text[n] = '\0';
     *lease = (struct lease){0};
     if (sscanf(text, LEASE_TEXT, lease->job, lease->user, &uid, &lease->slots, &lease->since, &end) != 5 ||
         strlen(text) != (size_t)n || text[n - 1] != '\n' || lease->slots == 0)
@@ -295,17 +283,12 @@ void leases_close(struct leases *l)
 
 int leases_add(struct leases *l, const struct lease *lease, struct err *e)
 {
-    char path[PATH_ROOM], whole[PATH_ROOM];
-    path_of(l, lease->unit, ".new", path);
-    path_of(l, lease->unit, "", whole);
-    if (write_file(path, lease, e) == 0 && rename(path, whole) < 0)
-        err_sys(e, errno, "cannot write the lease %s", whole);
-    if (e->code || keep_lease(l, lease, e) < 0) {
-        (void)unlink(path);
-        (void)unlink(whole);
-        return -1;
-    }
-    return 0;
+    char path[PATH_ROOM];
+    path_of(l, lease->unit, path);
+    if (write_file(path, lease, e) == 0 && keep_lease(l, lease, e) == 0)
+        return 0;
+    (void)unlink(path);
+    return -1;
 }
 
 void leases_drop(struct leases *l, const char *unit)
@@ -314,7 +297,7 @@ void leases_drop(struct leases *l, const char *unit)
     struct lease *lease = leases_find(l, unit);
     if (!lease)
         return;
-    path_of(l, unit, "", path);
+    path_of(l, unit, path);
     if (unlink(path) < 0 && errno != ENOENT)
         log_error("cannot remove the lease %s: %s", path, strerror(errno));
     *lease = l->item[--l->count];

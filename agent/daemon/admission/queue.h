@@ -28,15 +28,15 @@ struct queue {
 
 /* At its place in the order; there are no more than QUEUE_MAX so far. */
 void queue_add(struct queue *q, struct queue_entry *x);
-/* May it stay? -1 with *e (ERR_HOST): with it more than `most` wait, or more than half as many of this user,
- * who is not root. */
+/* May the entry wait? -1 with *e (ERR_HOST): with this entry more than `most` would wait, or more than half
+ * as many of its user. The second limit is not for root. */
 int queue_may_wait(const struct queue *q, const struct queue_entry *x, size_t most, struct err *e);
-/* Nothing when it is not in it. */
+/* Does nothing when the entry is not in the queue. */
 void queue_remove(struct queue *q, const struct queue_entry *x);
-/* From 1; 0: it does not wait. */
+/* The place of the entry, from 1; 0: it does not wait. */
 size_t queue_place(const struct queue *q, const struct queue_entry *x);
-/* The next that is to wait no longer, and why: LEASE_GIVEN and *lease, or LEASE_NEVER and *e. NULL: all
- * wait. */
+/* The next entry whose wait is over. *verdict is LEASE_GIVEN, with *lease, or LEASE_NEVER, with *e. NULL: all
+ * entries have to wait. */
 struct queue_entry *queue_next(const struct queue *q, const struct leases *l, const struct lease_rules *rules,
                                struct lease *lease, enum lease_verdict *verdict, struct err *e);
 /* The place of the request, if it is news and the last news are not too recent, else NULL. *again becomes the

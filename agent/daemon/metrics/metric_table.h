@@ -3,8 +3,10 @@
 #ifndef HVD_AGENT_DAEMON_METRICS_METRIC_TABLE_H
 #define HVD_AGENT_DAEMON_METRICS_METRIC_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/protocol/control.pb-c.h"
 
@@ -86,5 +88,20 @@ extern const size_t node_gauge_count;
 #define SUM_PEERS_OF   32 /* of which one user's jobs may bring so many; */
 #define SUM_PEER_NAME  64 /* longer names are cut */
 #define SUM_PEER_OTHER "(others)"
+
+/* ---- for Prometheus ------------------------------------------------------------------------------------ */
+
+/* The metrics of a managed agent's node for Prometheus: the agent itself and hvdctl write the same. */
+
+struct render_node {
+    uint32_t slots, taken;
+    bool drained;
+};
+
+void render_node(FILE *out, const struct render_node *n);
+/* Writes the metrics of the node's jobs. Nothing when `sums` is of another table. */
+void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
+/* Nothing when it has none. */
+void render_gpus(FILE *out, const Hvd__Gpus *g);
 
 #endif

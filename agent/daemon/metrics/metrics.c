@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/core.h"
-#include "agent/daemon/metrics/render.h"
+#include "agent/daemon/metrics/metric_table.h"
 #include "common/base/clock.h"
 #include "common/base/exposition.h"
 #include "common/base/log.h"
@@ -33,12 +33,6 @@ static void put_per_user(const struct daemon *d, FILE *out, const char *name, co
     }
 }
 
-static void put_counter(FILE *out, const char *name, const char *help, uint64_t value)
-{
-    exposition_family(out, name, "counter", help);
-    exposition_sample(out, name, (double)value, NULL);
-}
-
 static void write_metrics(void *ctx, FILE *out)
 {
     struct daemon *d = ctx;
@@ -56,12 +50,16 @@ static void write_metrics(void *ctx, FILE *out)
     render_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
     put_per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
     put_per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
-    exposition_family(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.");
-    exposition_sample(out, "hvd_agent_connections", (double)d->client_count, NULL);
-    put_counter(out, "hvd_agent_leases_given_total", "Jobs that got slots.", m->given);
-    put_counter(out, "hvd_agent_leases_ended_total", "Jobs that gave them back.", m->ended);
-    put_counter(out, "hvd_agent_requests_refused_total", "Requests that were refused.", m->refused);
-    put_counter(out, "hvd_agent_reloads_total", "Times that the configuration was read again.", m->reload);
+    exposition_single(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.",
+                      (double)d->client_count);
+    exposition_single(out, "hvd_agent_leases_given_total", "counter", "Jobs that got slots.",
+                      (double)m->given);
+    exposition_single(out, "hvd_agent_leases_ended_total", "counter", "Jobs that gave them back.",
+                      (double)m->ended);
+    exposition_single(out, "hvd_agent_requests_refused_total", "counter", "Requests that were refused.",
+                      (double)m->refused);
+    exposition_single(out, "hvd_agent_reloads_total", "counter",
+                      "Times that the configuration was read again.", (double)m->reload);
 }
 
 /* ---- the socket ---------------------------------------------------------------------------------------- */

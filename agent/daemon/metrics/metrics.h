@@ -5,8 +5,10 @@
 #define HVD_AGENT_DAEMON_METRICS_METRICS_H
 
 #include <stdint.h>
+#include <stdio.h>
+#include <uv.h>
 
-#include "agent/daemon/metrics/metrics_http.h"
+#include "common/base/err.h"
 
 #define METRICS_SOCKET "metrics.sock"
 
@@ -20,5 +22,27 @@ struct metrics {
 /* Opens or closes, as the configuration says now. Failures are logged. */
 void metrics_follow(struct daemon *d);
 void metrics_close(struct daemon *d);
+
+/* ---- the module ---------------------------------------------------------------------------------------- */
+
+/* Module `metrics`: HTTP for the managed agent's metrics (libmicrohttpd), opened when the configuration asks
+ * for them. It answers GET /metrics with what its owner writes, anything else with 404 or 405, and ends the
+ * connection. At most METRICS_CLIENTS connect at once, each for at most METRICS_IDLE_S without a word. All on
+ * the loop's thread. */
+
+#define METRICS_MODULE  "metrics"
+#define METRICS_SYMBOL  "hvd_metrics_http"
+#define METRICS_CLIENTS 16
+#define METRICS_IDLE_S  5
+
+struct metrics_http;
+
+struct metrics_http_ops {
+    /* `listener` is the module's from now on, also when it fails. NULL with *e. */
+    struct metrics_http *(*start)(uv_loop_t *loop, int listener, void (*write)(void *ctx, FILE *out),
+                                  void *ctx, struct err *e);
+    /* Closes everything; the handles are closed when the loop has run again. */
+    void (*stop)(struct metrics_http *h);
+};
 
 #endif

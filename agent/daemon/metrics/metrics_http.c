@@ -1,5 +1,5 @@
 /* Module `metrics`: libmicrohttpd without threads, its epoll descriptor on our loop. */
-#include "agent/daemon/metrics/metrics_http.h"
+#include "agent/daemon/metrics/metrics.h"
 
 #include <microhttpd.h>
 #include <stdbool.h>

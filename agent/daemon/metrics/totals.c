@@ -8,7 +8,8 @@
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
-void totals_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most)
+/* Adds what it may: `more` is a sum so far, *before what was known of it. */
+static void totals_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most)
 {
     more = more < most ? more : most;
     if (more <= *before)

@@ -79,10 +79,7 @@ struct totals_message {
 };
 void totals_tell(struct totals *c, uint32_t waiting, uint64_t now_ms, struct totals_message *told);
 
-/* totals_file.c */
-int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e);
-/* Adds what it may: `more` is a sum so far, *before what was known of it. */
-void totals_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most);
+/* For totals_file.c. */
 struct totals_session *totals_new(struct totals *c, const char *unit, uid_t uid, uint64_t since,
                                   uint64_t now_ms);
 /* A name that can stand in a label, cut to its length. */

@@ -9,14 +9,14 @@
 
 #include "agent/daemon/metrics/totals.h"
 #include "common/base/log.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 #include "common/protocol/message.h"
 
 #define FILE_MAX (64u << 20)
 
-static void path_of(const struct totals *c, const char *end, char path[PATH_MAX])
+static void path_of(const struct totals *c, char path[PATH_MAX])
 {
-    snprintf(path, PATH_MAX, "%s/" SUMS_FILE "%s", c->directory, end);
+    snprintf(path, PATH_MAX, "%s/" SUMS_FILE, c->directory);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ static void take_session(struct totals *c, const Hvd__SessionSums *from, uint64_
     }
 }
 
-int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
+static int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
 {
     Hvd__SumsFile *f = message_unpack_sums(bytes, len, e);
     if (!f)
@@ -95,7 +95,7 @@ void totals_open(struct totals *c, const char *directory, uint64_t now_ms)
     struct err e = ERR_INIT;
     *c = (struct totals){.dirty = false};
     snprintf(c->directory, sizeof c->directory, "%s", directory);
-    path_of(c, "", path);
+    path_of(c, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return;
@@ -103,11 +103,11 @@ void totals_open(struct totals *c, const char *directory, uint64_t now_ms)
     uint8_t *bytes = size > 0 && size < FILE_MAX && lseek(fd, 0, SEEK_SET) == 0 ? malloc((size_t)size) : NULL;
     ssize_t n = bytes ? read_whole(fd, bytes, (size_t)size) : -1;
     if (n < 0)
-        err_set(&e, ERR_SYSTEM, "it cannot be read");
+        err_set(&e, ERR_SYSTEM, "the file cannot be read");
     else
         (void)totals_read(c, bytes, (size_t)n, now_ms, &e);
     if (e.code)
-        log_warning("the sums of this node begin anew: %s: %s", path, e.text);
+        log_warning("the sums of this node start from zero: %s: %s", path, e.text);
     free(bytes);
     close(fd);
     c->dirty = false;
@@ -183,22 +183,18 @@ static uint8_t *pack_totals(struct totals *c, size_t *len)
 
 void totals_save(struct totals *c)
 {
-    char path[PATH_MAX], whole[PATH_MAX];
+    char path[PATH_MAX];
+    struct err e = ERR_INIT;
     size_t len = 0;
     if (!c->dirty)
         return;
-    path_of(c, ".new", path);
-    path_of(c, "", whole);
+    path_of(c, path);
     uint8_t *bytes = pack_totals(c, &len);
-    int fd = bytes ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
-    bool done = fd >= 0 && write_all(fd, bytes, len) == 0 && rename(path, whole) == 0;
-    if (done)
+    if (!bytes)
+        err_sys(&e, ENOMEM, "cannot write %s", path);
+    else if (file_replace(path, 0600, bytes, len, "", &e) == 0)
         c->dirty = false;
-    else
-        log_error("cannot write %s: %s", whole, strerror(bytes ? errno : ENOMEM));
-    if (!done && fd >= 0)
-        (void)unlink(path);
-    if (fd >= 0)
-        close(fd);
+    if (e.code)
+        log_error("%s", e.text);
     free(bytes);
 }

@@ -7,7 +7,7 @@
  *                                    <-    DAEMON_MAGIC, LeaseRefusal; closed
  *      or:                           <-    FRAME_MAGIC of the session, which has the connection now
  *
- *      any process (query.h)
+ *      any process (daemon_ask)
  *      AgentQuery or AgentDrain      ->
  *                                    <-    DAEMON_MAGIC, AgentStatus or LeaseRefusal; closed
  *
@@ -44,13 +44,26 @@ enum daemon_descriptor { DAEMON_STDERR, DAEMON_STATUS, DAEMON_DESCRIPTORS };
 
 /* The message as a frame into `out`; its length, or -1 with *e when it is longer than `size`. */
 ptrdiff_t daemon_pack(const Hvd__Daemon *message, uint8_t *out, size_t size, struct err *e);
-/* How many bytes the frame has that begins with such a header; -1 with *e when it is none of ours, or its
- * message longer than `most`. */
+/* The length in bytes of the frame that begins with this header. -1 with *e: the header is not ours, or the
+ * message is longer than `most`. */
 ptrdiff_t daemon_frame_length(const uint8_t header[FRAME_HEADER_SIZE], size_t most, struct err *e);
 /* The message in a whole frame; freed by message_free. */
 Hvd__Daemon *daemon_unpack(const uint8_t *frame, size_t len, struct err *e);
 /* The message of an answer at the beginning of what has come, and *len, how long its frame is; NULL when it
  * is not whole yet, or with *e. */
 Hvd__Daemon *daemon_unpack_answer(const uint8_t *bytes, size_t have, size_t *len, struct err *e);
+
+/* ---- a question ---------------------------------------------------------------------------------------- */
+
+/* A question to the managed agent of this host: what it gives to whom (AgentQuery), or root's word that it is
+ * to take no new jobs (AgentDrain). For programs; waits for the answer, at most some seconds. */
+
+/* A connection to the daemon's socket, non-blocking. -1 with an empty *e when there is no managed agent on
+ * this host, else with what is wrong. */
+int daemon_connect(struct err *e);
+/* Its AgentStatus, or its Gpus where they are asked for, in an answer that message_free frees; NULL with *e,
+ * also when it refuses or there is none.
+ */
+Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e);
 
 #endif

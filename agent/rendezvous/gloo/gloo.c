@@ -22,7 +22,7 @@
 #include "agent/rendezvous/gloo/gloo_path.h"
 #include "agent/rendezvous/lazy_listener.h"
 #include "agent/rendezvous/gloo/gloo_http.h"
-#include "agent/rendezvous/gloo/gloo_message.h"
+#include "agent/rendezvous/gloo/gloo_store.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "common/base/log.h"
 #include "common/process/module.h"

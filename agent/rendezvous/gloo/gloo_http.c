@@ -223,8 +223,11 @@ static unsigned check_head(struct request *q, const char *method)
         return MHD_HTTP_CONTENT_TOO_LARGE;
     if (len > h->config.bodies - h->announced)
         return MHD_HTTP_INSUFFICIENT_STORAGE;
-    if (q->is.verb == GLOO_PUT && !(q->is.body = gloo_value_new(len)))
-        return MHD_HTTP_INSUFFICIENT_STORAGE;
+    if (q->is.verb == GLOO_PUT) {
+        q->is.body = gloo_value_new(len);
+        if (!q->is.body)
+            return MHD_HTTP_INSUFFICIENT_STORAGE;
+    }
     h->announced += q->announced = len;
     return 0;
 }

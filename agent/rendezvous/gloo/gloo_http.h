@@ -45,7 +45,8 @@ struct gloo_http_ops {
     void (*add)(struct gloo_http *h, int fd);
     /* Requests that are held for this path are served again; NULL: all held requests, for the last time. */
     void (*wake)(struct gloo_http *h, const struct gloo_path *path);
-    /* Ends what is held with 404 and closes everything; handles are done with when the loop has run again. */
+    /* Ends what is held with 404 and closes everything; the handles are closed when the loop has run
+     * again. */
     void (*stop)(struct gloo_http *h);
 };
 

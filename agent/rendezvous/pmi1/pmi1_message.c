@@ -15,7 +15,8 @@ static int check_bytes(const char *line, size_t len, struct err *e)
 {
     for (size_t i = 0; i < len; i++)
         if (!is_printable(line[i]) && line[i] != ' ')
-            return err_set(e, ERR_PROTOCOL, "a line holds the byte %u", (unsigned)(unsigned char)line[i]);
+            return err_set(e, ERR_PROTOCOL, "a line has the byte %u, which is not printable",
+                           (unsigned)(unsigned char)line[i]);
     return 0;
 }
 

@@ -94,7 +94,7 @@ static void handle_name(struct pmi1_client *c, const struct pmi1_message *m, enu
     if (!port)
         port = "";
     if (c->asking)
-        err_set(&e, ERR_PROTOCOL, "it waits for an answer already");
+        err_set(&e, ERR_PROTOCOL, "the rank still waits for its last answer");
     else if (!service || !*service || (request == PMI1_ASK_PUBLISH && !*port))
         err_set(&e, ERR_PROTOCOL, "no service or no port");
     else if (strlen(service) >= PMI1_KEY_MAX || strlen(port) >= PMI1_VALUE_MAX)

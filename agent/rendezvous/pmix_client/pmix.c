@@ -20,19 +20,125 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "agent/guard/job_dir.h"
 #include "agent/rendezvous/lazy_listener.h"
 #include "agent/rendezvous/pmix_client/detect.h"
-#include "agent/rendezvous/pmix_client/pmix_wire.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "agent/rendezvous/pmix_client/pmix_variables.h"
+#include "agent/rendezvous/pmix_client/pmix_wire.h"
 #include "agent/rendezvous/pmix_client/proxy.h"
-#include "agent/rendezvous/pmix_client/surrogate.h"
-#include "common/protocol/host_ranks.h"
 #include "common/base/log.h"
 #include "common/process/module.h"
+#include "common/protocol/host_ranks.h"
 #include "common/protocol/spawn_programs.h"
+
+/* ---- surrogates ---------------------------------------------------------------------------------------- */
+
+/* Connections to the PMIx server in the name of ranks that have ended before they made one.
+ *
+ * The server would wait for such a rank in operations that other ranks of its host have begun. The server
+ * learns of a rank's end by the end of its connection: so a surrogate connects for the rank, sends its
+ * handshake, and ends. */
+
+struct surrogates {
+    uv_loop_t *loop;
+    struct surrogate *first;
+};
+
+struct surrogate {
+    struct surrogate *next, **link;
+    uv_tcp_t tcp;
+    uv_connect_t connect;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+    char answer[64]; /* is not read further */
+    size_t len;
+    uint8_t handshake[];
+};
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void end_surrogate(struct surrogate *s)
+{
+    if (uv_is_closing((uv_handle_t *)&s->tcp))
+        return;
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    uv_close((uv_handle_t *)&s->tcp, on_closed);
+}
+
+static void get_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct surrogate *s = handle->data;
+    (void)suggested;
+    *buf = uv_buf_init(s->answer, sizeof s->answer);
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    (void)buf;
+    if (n < 0)
+        end_surrogate(stream->data);
+}
+
+static void on_written(uv_write_t *request, int status)
+{
+    (void)request, (void)status; /* an end is read as well */
+}
+
+static void on_shut(uv_shutdown_t *request, int status)
+{
+    (void)request, (void)status;
+}
+
+static void on_connected(uv_connect_t *connect, int status)
+{
+    struct surrogate *s = connect->data;
+    uv_stream_t *stream = (uv_stream_t *)&s->tcp;
+    uv_buf_t buf = uv_buf_init((char *)s->handshake, (unsigned)s->len);
+    if (status == UV_ECANCELED)
+        return;
+    if (status < 0)
+        log_warning("a rendezvous server of ours does not answer: %s", uv_strerror(status));
+    if (status < 0 || uv_write(&s->write, stream, &buf, 1, on_written) < 0 ||
+        uv_shutdown(&s->shutdown, stream, on_shut) < 0 || uv_read_start(stream, get_buffer, on_read) < 0)
+        end_surrogate(s);
+}
+
+/* Sends the handshake (copied) to the server at this port of loopback, and ends when the server has closed
+ * the connection. */
+static void surrogates_add(struct surrogates *all, uint16_t port, const uint8_t *handshake, size_t len)
+{
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}, .sin_port = htons(port)};
+    struct surrogate *s = calloc(1, sizeof *s + len);
+    if (!s)
+        return;
+    memcpy(s->handshake, handshake, len);
+    s->len = len;
+    uv_tcp_init(all->loop, &s->tcp);
+    s->tcp.data = s->connect.data = s;
+    s->next = all->first;
+    s->link = &all->first;
+    if (s->next)
+        s->next->link = &s->next;
+    all->first = s;
+    if (uv_tcp_connect(&s->connect, &s->tcp, (struct sockaddr *)&to, on_connected) < 0)
+        end_surrogate(s);
+}
+
+/* The the handles are closed when the loop has run again. */
+static void surrogates_close(struct surrogates *all)
+{
+    while (all->first)
+        end_surrogate(all->first);
+}
 
 struct pmix {
     struct rendezvous *r;
@@ -77,7 +183,10 @@ static void add_surrogates(struct pmix *p)
 
 static void note_greeting(struct pmix *p, const uint8_t *bytes, const struct pmix_handshake *g)
 {
-    if (p->handshake || !(p->handshake = malloc(g->len)))
+    if (p->handshake)
+        return;
+    p->handshake = malloc(g->len);
+    if (!p->handshake)
         return;
     memcpy(p->handshake, bytes, g->len);
     p->handshake_len = g->len;

@@ -5,7 +5,6 @@
 #define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_HELP_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 /* The text, in place, and its length without the zero at its end. NULL: these bytes are something else. */
 const char *pmix_help_read(const void *bytes, size_t size, size_t *len);

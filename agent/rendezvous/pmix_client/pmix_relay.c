@@ -91,15 +91,8 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 
 static void write_waiting(struct pmix_relay *r)
 {
-    while (r->out.len > 0) {
-        ssize_t n = send(r->fd, buf_data(&r->out), r->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0)
-            buf_consume(&r->out, (size_t)n);
-        else if (errno == EAGAIN)
-            break;
-        else if (errno != EINTR)
-            return; /* reading finds the end */
-    }
+    if (buf_send(&r->out, r->fd) < 0)
+        return; /* reading finds the end */
     uv_poll_start(&r->poll, UV_READABLE | (r->out.len ? UV_WRITABLE : 0), on_ready);
 }
 

@@ -7,7 +7,6 @@
 #define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_RELAY_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <uv.h>
 
 #include "common/base/buf.h"
@@ -38,7 +37,7 @@ void pmix_relay_send(struct pmix_relay *r, const Hvd__Pmix *m);
 void pmix_relay_drain(struct pmix_relay *r);
 /* Waits for something, and handles it. -1: nothing came in this time. */
 int pmix_relay_wait(struct pmix_relay *r, int ms);
-/* The handle is done with when the loop has run again. `end` is not called. */
+/* The handle is closed when the loop has run again. `end` is not called. */
 void pmix_relay_close(struct pmix_relay *r);
 
 #endif

@@ -20,7 +20,7 @@ struct pmix_variables {
 int pmix_variables_adopt(struct pmix_variables *v, char *const *said, size_t count, struct err *e);
 /* The rest, or all of them where the library was not asked. -1 with *e. */
 int pmix_variables_predict(struct pmix_variables *v, struct err *e);
-/* Were the workers told what the library would have told them? Else there is a warning. */
+/* Warns when the workers got another value than the library wants, of a variable that must agree. */
 void pmix_variables_compare(struct pmix_variables *v, char *const *said, size_t count);
 /* The value of NAME in a list, or NULL. */
 const char *pmix_variables_find(char *const *list, size_t count, const char *name);

@@ -44,7 +44,7 @@ struct proxies {
 void proxies_add(struct proxies *s, int fd);
 /* The server listens: waiting connections are joined to it. */
 void proxies_serve(struct proxies *s, uint16_t port);
-/* Closes all connections, and later ones at once. The handles are done with when the loop has run again, and
+/* Closes all connections, and later ones at once. The the handles are closed when the loop has run again, and
  * *s must live as long. */
 void proxies_close(struct proxies *s);
 void proxies_free(struct proxies *s);

@@ -302,7 +302,7 @@ static void check_dead(struct collective *c, uint32_t rank)
 static void check_all(uint64_t handle)
 {
     struct collective *c;
-    for (size_t i = 0; (c = by_handle(handle)) && i < c->ranks; i++)
+    for (size_t i = 0; (c = by_handle(handle)) != NULL && i < c->ranks; i++)
         check_dead(c, c->rank[i]);
 }
 

@@ -18,26 +18,26 @@
 
 struct infos {
     pmix_info_t *item;
-    size_t count, room;
+    size_t count, capacity;
 };
 
-static struct infos infos_of(size_t room)
+static struct infos infos_of(size_t capacity)
 {
-    struct infos l = {.room = room};
-    PMIX_INFO_CREATE(l.item, room);
-    l.room = l.item ? room : 0;
+    struct infos l = {.capacity = capacity};
+    PMIX_INFO_CREATE(l.item, capacity);
+    l.capacity = l.item ? capacity : 0;
     return l;
 }
 
 static void put_info(struct infos *l, const char *key, const void *data, pmix_data_type_t type)
 {
-    if (l->count < l->room)
+    if (l->count < l->capacity)
         PMIX_INFO_LOAD(&l->item[l->count++], key, data, type);
 }
 
 static void clear_infos(struct infos *l)
 {
-    PMIX_INFO_FREE(l->item, l->room);
+    PMIX_INFO_FREE(l->item, l->capacity);
     *l = (struct infos){.count = 0};
 }
 
@@ -45,7 +45,7 @@ static void clear_infos(struct infos *l)
 static void put_infos(struct infos *l, const char *key, struct infos *value)
 {
     pmix_data_array_t *array = calloc(1, sizeof *array);
-    if (l->count == l->room || !array) {
+    if (l->count == l->capacity || !array) {
         free(array);
         clear_infos(value);
         return;

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "agent/gpu/gpu.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
 #include "agent/worker/descendants.h"

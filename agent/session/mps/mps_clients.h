@@ -11,7 +11,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <uv.h>
 
 #include "agent/session/mps/mps_tell.h"

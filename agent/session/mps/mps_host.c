@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "common/base/log.h"
 
 #define START_MS  10000

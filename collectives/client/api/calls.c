@@ -7,7 +7,6 @@ static int make_same_size(struct request *r, uint8_t kind, const void *in, void 
                           hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     int status = request_make(r, kind, count, dtype, op, options);
-
     r->in = in;
     r->out = out;
     r->capacity = tensor_all_bytes(&r->op);
@@ -18,7 +17,6 @@ static int make_shared_request(struct request *r, const void *in, size_t count, 
                                const hvd_options *options, const void **result)
 {
     int status = make_same_size(r, SHM_ALLREDUCE_SHARED, in, NULL, count, dtype, op, options);
-
     r->result = result;
     if (!status && !result)
         status = fail(HVD_ERR_INVALID, "the place for the result's address is NULL");
@@ -29,7 +27,6 @@ static int make_broadcast(struct request *r, void *buffer, size_t count, hvd_dty
                           const hvd_options *options)
 {
     int status = make_same_size(r, SHM_BROADCAST, buffer, buffer, count, dtype, (hvd_op)0, options);
-
     r->op.root = (uint32_t)root;
     return status;
 }
@@ -39,7 +36,6 @@ int hvd_allreduce_async(const char *name, const void *in, void *out, size_t coun
 {
     struct request r;
     int status = make_same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -48,7 +44,6 @@ int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd
 {
     struct request r;
     int status = make_same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
-
     return request_and_wait(name, &r, status);
 }
 
@@ -57,7 +52,6 @@ int hvd_allreduce_shared_async(const char *name, const void *in, size_t count, h
 {
     struct request r;
     int status = make_shared_request(&r, in, count, dtype, op, options, result);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -66,7 +60,6 @@ int hvd_allreduce_shared(const char *name, const void *in, size_t count, hvd_dty
 {
     struct request r;
     int status = make_shared_request(&r, in, count, dtype, op, options, result);
-
     return request_and_wait(name, &r, status);
 }
 
@@ -75,7 +68,6 @@ int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype 
 {
     struct request r;
     int status = make_broadcast(&r, buffer, count, dtype, root, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -84,26 +76,22 @@ int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype,
 {
     struct request r;
     int status = make_broadcast(&r, buffer, count, dtype, root, options);
-
     return request_and_wait(name, &r, status);
 }
 
 int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    struct tensor *t;
     int status = request_make(&r, SHM_BARRIER, 0, 0, 0, options);
-
     if (!status && !handle)
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)
         *handle = 0;
     if (status)
         return status;
-    t = tensor_barrier(r.team);
+    struct tensor *t = tensor_barrier(r.team);
     if (!t)
-        return HVD_ERR_MEMORY;
-    pthread_mutex_lock(&t->lock);
+        return last_failure();
     status = operation_submit(t, &r, false);
     if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);
@@ -115,7 +103,6 @@ int hvd_barrier(const hvd_options *options)
 {
     struct request r;
     int status = request_make(&r, SHM_BARRIER, 0, 0, 0, options);
-
     return status ? status : operation_run_fixed(tensor_barrier(r.team), SHM_BARRIER);
 }
 
@@ -127,7 +114,6 @@ static int make_transfer(struct request *r, void *buffer, size_t count, hvd_dtyp
 {
     int status = make_broadcast(r, buffer, count, dtype, 0, options);
     const char *who = sends ? "to" : "from";
-
     if (status)
         return status;
     if (peer < 0 || (uint32_t)peer >= r->team->size)
@@ -151,7 +137,6 @@ int hvd_send_async(const char *name, const void *buffer, size_t count, hvd_dtype
 {
     struct request r;
     int status = make_transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -160,7 +145,6 @@ int hvd_send(const char *name, const void *buffer, size_t count, hvd_dtype dtype
 {
     struct request r;
     int status = make_transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
-
     return request_and_wait(name, &r, status);
 }
 
@@ -169,7 +153,6 @@ int hvd_recv_async(const char *name, void *buffer, size_t count, hvd_dtype dtype
 {
     struct request r;
     int status = make_transfer(&r, buffer, count, dtype, from, false, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -178,6 +161,5 @@ int hvd_recv(const char *name, void *buffer, size_t count, hvd_dtype dtype, int 
 {
     struct request r;
     int status = make_transfer(&r, buffer, count, dtype, from, false, options);
-
     return request_and_wait(name, &r, status);
 }

@@ -13,7 +13,6 @@
 static int measure_group(struct request *r, size_t n, const size_t *rows, const size_t *row)
 {
     uint64_t most = (1ull << SHM_OFFSET_BITS) / dtype_size(r->op.dtype);
-
     r->op.row = HASH_EMPTY;
     for (size_t i = 0; i < n; i++) {
         size_t times = rows ? rows[i] : 1;
@@ -31,7 +30,6 @@ static int make_group_request(struct request *r, uint8_t kind, size_t n, bool co
                               hvd_op op, const hvd_options *options)
 {
     int status = request_make(r, kind, 0, dtype, op, options);
-
     if (status)
         return status;
     if (n == 0 || n > UINT32_MAX || !complete)
@@ -46,8 +44,9 @@ static int make_grouped_allreduce(struct request *r, size_t n, const void *const
                                   const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     int status = make_group_request(r, SHM_ALLREDUCE, n, in && out && count, dtype, op, options);
-
-    if (status || (status = measure_group(r, n, NULL, count)))
+    if (status == HVD_SUCCESS)
+        status = measure_group(r, n, NULL, count);
+    if (status != HVD_SUCCESS)
         return status;
     r->capacity = tensor_all_bytes(&r->op);
     r->group = group_new(n, n);
@@ -70,7 +69,6 @@ static int pack_by_rank(struct request *r, size_t n, const void *const *in, cons
 {
     size_t size = dtype_size(r->op.dtype), *begin = calloc(n, sizeof *begin);
     uint64_t *table = calloc(r->team->size, sizeof *table);
-
     r->table = table;
     if (!begin || !table) {
         free(begin);
@@ -93,8 +91,9 @@ static int make_grouped_reducescatter(struct request *r, size_t n, const void *c
 {
     int status = make_group_request(r, SHM_REDUCESCATTER, n, in && rows && row && out, dtype, op, options);
     size_t size = dtype_size(r->op.dtype);
-
-    if (status || (status = measure_group(r, n, rows, row)))
+    if (status == HVD_SUCCESS)
+        status = measure_group(r, n, rows, row);
+    if (status != HVD_SUCCESS)
         return status;
     r->group = group_new(n * r->team->size, n);
     if (!r->group)
@@ -117,7 +116,6 @@ int hvd_grouped_allreduce_async(const char *name, size_t n, const void *const *i
 {
     struct request r;
     int status = make_grouped_allreduce(&r, n, in, out, count, dtype, op, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -126,7 +124,6 @@ int hvd_grouped_allreduce(const char *name, size_t n, const void *const *in, voi
 {
     struct request r;
     int status = make_grouped_allreduce(&r, n, in, out, count, dtype, op, options);
-
     return request_and_wait(name, &r, status);
 }
 
@@ -136,7 +133,6 @@ int hvd_grouped_reducescatter_async(const char *name, size_t n, const void *cons
 {
     struct request r;
     int status = make_grouped_reducescatter(&r, n, in, rows, row_count, dtype, op, out, options);
-
     status = request_async(name, &r, status, handle);
     free((void *)(uintptr_t)r.table);
     return status;
@@ -148,7 +144,6 @@ int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in,
 {
     struct request r;
     int status = make_grouped_reducescatter(&r, n, in, rows, row_count, dtype, op, out, options);
-
     status = request_and_wait(name, &r, status);
     free((void *)(uintptr_t)r.table);
     return status;

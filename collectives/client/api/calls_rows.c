@@ -11,7 +11,6 @@
 static uint64_t count_elements(size_t rows, size_t row)
 {
     uint64_t all;
-
     return __builtin_mul_overflow(rows, row, &all) || all > BYTES_MAX ? UINT64_MAX : all;
 }
 
@@ -19,7 +18,6 @@ static int make_rows_request(struct request *r, uint8_t kind, const void *in, si
                              hvd_dtype dtype, hvd_op op, void *out, const hvd_options *options)
 {
     int status = request_make(r, kind, count_elements(rows, row), dtype, op, options);
-
     r->in = in;
     r->out = out;
     r->op.row = row;
@@ -34,7 +32,6 @@ static int set_capacity(struct request *r, size_t rows)
 {
     size_t size = dtype_size(r->op.dtype);
     uint64_t capacity = count_elements(rows, r->op.row);
-
     if (__builtin_mul_overflow(capacity, size, &r->capacity) || r->capacity > BYTES_MAX)
         return fail(HVD_ERR_INVALID, "room for %zu rows of %llu elements is more than there can be", rows,
                     (unsigned long long)r->op.row);
@@ -45,7 +42,6 @@ static int make_allgather(struct request *r, const void *in, size_t rows, size_t
                           void *out, size_t out_rows, size_t *rows_of, const hvd_options *options)
 {
     int status = make_rows_request(r, SHM_ALLGATHER, in, rows, row, dtype, (hvd_op)0, out, options);
-
     r->rows = rows_of;
     return status ? status : set_capacity(r, out_rows);
 }
@@ -57,16 +53,16 @@ static int make_alltoall(struct request *r, const void *in, size_t in_rows, cons
 {
     int status = make_rows_request(r, SHM_ALLTOALL, in, in_rows, row, dtype, (hvd_op)0, out, options);
     size_t size = status ? 1 : r->team->size, sum = 0;
-    uint64_t *table;
-
     r->rows = received;
-    if (status || (status = set_capacity(r, out_rows)))
+    if (status == HVD_SUCCESS)
+        status = set_capacity(r, out_rows);
+    if (status != HVD_SUCCESS)
         return status;
     if (!splits)
         return in_rows % size == 0
                    ? HVD_SUCCESS
                    : fail(HVD_ERR_INVALID, "%zu rows cannot be sent evenly to %zu ranks", in_rows, size);
-    table = malloc(size * sizeof *table);
+    uint64_t *table = malloc(size * sizeof *table);
     if (!table)
         return fail(HVD_ERR_MEMORY, "no memory for the splits");
     r->table = table;
@@ -79,11 +75,39 @@ static int make_alltoall(struct request *r, const void *in, size_t in_rows, cons
     return HVD_SUCCESS;
 }
 
+/* The result goes to memory that the caller allocates. */
+static int make_sized(struct request *r, struct allocator allocator, int status)
+{
+    r->op.op = OP_SIZED;
+    r->allocator = allocator;
+    sized_reap();
+    return status || allocator.allocate
+               ? status
+               : fail(HVD_ERR_INVALID, "the function that allocates the result is NULL");
+}
+
+static int make_allgather_alloc(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
+                                struct allocator allocator, size_t *rows_of, const hvd_options *options)
+{
+    int status = make_allgather(r, in, rows, row, dtype, NULL, 0, rows_of, options);
+
+    return make_sized(r, allocator, status);
+}
+
+/* The caller frees r->table. */
+static int make_alltoall_alloc(struct request *r, const void *in, size_t in_rows, const size_t *splits,
+                               size_t row, hvd_dtype dtype, struct allocator allocator, size_t *received,
+                               const hvd_options *options)
+{
+    int status = make_alltoall(r, in, in_rows, splits, row, dtype, NULL, 0, received, options);
+
+    return make_sized(r, allocator, status);
+}
+
 static int make_reducescatter(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
                               hvd_op op, void *out, const hvd_options *options)
 {
     int status = make_rows_request(r, SHM_REDUCESCATTER, in, rows, row, dtype, op, out, options);
-
     return status ? status : set_capacity(r, team_rows_of(rows, r->team, team_own_index(r->team)));
 }
 
@@ -93,7 +117,6 @@ int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t ro
 {
     struct request r;
     int status = make_allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -102,7 +125,6 @@ int hvd_allgather(const char *name, const void *in, size_t rows, size_t row_coun
 {
     struct request r;
     int status = make_allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
-
     return request_and_wait(name, &r, status);
 }
 
@@ -112,7 +134,6 @@ int hvd_alltoall_async(const char *name, const void *in, size_t in_rows, const s
 {
     struct request r;
     int status = make_alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
-
     status = request_async(name, &r, status, handle);
     free((void *)(uintptr_t)r.table);
     return status;
@@ -123,6 +144,53 @@ int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t 
 {
     struct request r;
     int status = make_alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
+    status = request_and_wait(name, &r, status);
+    free((void *)(uintptr_t)r.table);
+    return status;
+}
+
+int hvd_allgather_alloc_async(const char *name, const void *in, size_t rows, size_t row_count,
+                              hvd_dtype dtype, void *(*allocate)(void *context, size_t rows), void *context,
+                              size_t *rows_of, const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = make_allgather_alloc(&r, in, rows, row_count, dtype, (struct allocator){allocate, context},
+                                      rows_of, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_allgather_alloc(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                        void *(*allocate)(void *context, size_t rows), void *context, size_t *rows_of,
+                        const hvd_options *options)
+{
+    struct request r;
+    int status = make_allgather_alloc(&r, in, rows, row_count, dtype, (struct allocator){allocate, context},
+                                      rows_of, options);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_alltoall_alloc_async(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                             size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
+                             void *context, size_t *received, const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = make_alltoall_alloc(&r, in, in_rows, splits, row_count, dtype,
+                                     (struct allocator){allocate, context}, received, options);
+
+    status = request_async(name, &r, status, handle);
+    free((void *)(uintptr_t)r.table);
+    return status;
+}
+
+int hvd_alltoall_alloc(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                       size_t row_count, hvd_dtype dtype, void *(*allocate)(void *context, size_t rows),
+                       void *context, size_t *received, const hvd_options *options)
+{
+    struct request r;
+    int status = make_alltoall_alloc(&r, in, in_rows, splits, row_count, dtype,
+                                     (struct allocator){allocate, context}, received, options);
 
     status = request_and_wait(name, &r, status);
     free((void *)(uintptr_t)r.table);
@@ -134,7 +202,6 @@ int hvd_reducescatter_async(const char *name, const void *in, size_t rows, size_
 {
     struct request r;
     int status = make_reducescatter(&r, in, rows, row_count, dtype, op, out, options);
-
     return request_async(name, &r, status, handle);
 }
 
@@ -143,6 +210,5 @@ int hvd_reducescatter(const char *name, const void *in, size_t rows, size_t row_
 {
     struct request r;
     int status = make_reducescatter(&r, in, rows, row_count, dtype, op, out, options);
-
     return request_and_wait(name, &r, status);
 }

@@ -24,7 +24,6 @@
 static uint64_t hash_of(bool add, hvd_set set, const uint32_t *rank, uint32_t n)
 {
     uint64_t hash = hash_number(hash_number(HASH_EMPTY, add), (uint32_t)set);
-
     for (uint32_t i = 0; i < n; i++)
         hash = hash_number(hash, rank[i]);
     return hash == HASH_FAILED ? 1 : hash;
@@ -36,15 +35,14 @@ static uint64_t hash_of(bool add, hvd_set set, const uint32_t *rank, uint32_t n)
 static int gather_hashes(uint64_t mine, uint64_t *all)
 {
     struct request r;
-    struct tensor *t;
     int status = request_make(&r, SHM_ALLGATHER, 1, HVD_UINT64, 0, NULL);
-
     if (status)
         return status;
     r.op.row = 1;
     r.in = &mine;
     r.out = all;
     r.capacity = (uint64_t)client.size * sizeof *all;
+    struct tensor *t;
     status = tensor_acquire(r.team, SHM_SETS_NAME, &t);
     if (status)
         return status;
@@ -72,7 +70,6 @@ static int agree_on_set(uint64_t mine, const char *what, hvd_set set)
 {
     uint64_t *all = malloc((size_t)client.size * sizeof *all);
     int status = all ? gather_hashes(mine, all) : fail(HVD_ERR_MEMORY, "no memory for %d ranks", client.size);
-
     if (status == HVD_SUCCESS)
         status = compare_hashes(all, what, set);
     free(all);
@@ -84,11 +81,10 @@ static int agree_on_set(uint64_t mine, const char *what, hvd_set set)
 static int tell_engine(hvd_set set, const uint32_t *rank, uint32_t n)
 {
     struct worker_message m = {.type = WORKER_ADD_SET, .set = set};
-    int fd = numbers_write(rank, n), status;
-
+    int fd = numbers_write(rank, n);
     if (fd < 0)
         return fail(HVD_ERR_SYSTEM, "cannot write down %u ranks: %s", n, strerror(errno));
-    status = rpc(&m, fd, NULL, NULL);
+    int status = rpc(&m, fd, NULL, NULL);
     close(fd);
     return status;
 }
@@ -96,7 +92,6 @@ static int tell_engine(hvd_set set, const uint32_t *rank, uint32_t n)
 static int tell_engine_removed(hvd_set set)
 {
     struct worker_message m = {.type = WORKER_REMOVE_SET, .set = set};
-
     return rpc(&m, -1, NULL, NULL);
 }
 
@@ -105,20 +100,17 @@ static int tell_engine_removed(hvd_set set)
 static int by_number(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-
     return x < y ? -1 : x > y;
 }
 
 /* The ranks in ascending order; the caller's to free. */
 static int sort_ranks(const int *ranks, int n, uint32_t **sorted)
 {
-    uint32_t *rank;
-
     *sorted = NULL;
     if (n < 1 || n > client.size || !ranks)
         return fail(HVD_ERR_INVALID, "a process set has 1 to %d ranks, not %d", client.size,
                     ranks || n < 1 ? n : 0);
-    rank = malloc((size_t)n * sizeof *rank);
+    uint32_t *rank = malloc((size_t)n * sizeof *rank);
     if (!rank)
         return fail(HVD_ERR_MEMORY, "no memory for %d ranks", n);
     *sorted = rank;
@@ -153,13 +145,12 @@ static int check_new(const uint32_t *rank, uint32_t n)
 
 static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
 {
-    int status = check_new(rank, n), told;
-    char why[SHM_TEXT_MAX];
-
+    int status = check_new(rank, n);
     if (status)
         return status;
     *set = (hvd_set)client.sets++;
-    told = tell_engine(*set, rank, n);
+    int told = tell_engine(*set, rank, n);
+    char why[SHM_TEXT_MAX];
     snprintf(why, sizeof why, "%s", hvd_last_error());
     bool failed = told && told != HVD_ERR_MISMATCH; /* all ranks will hear of a mismatch */
     status = agree_on_set(failed ? HASH_FAILED : hash_of(true, *set, rank, n), "add", *set);
@@ -175,13 +166,12 @@ static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
 
 int hvd_set_add(const int *ranks, int n, hvd_set *set)
 {
-    uint32_t *rank;
     int status = client_may_begin();
-
     if (status)
         return status;
     if (!set)
         return fail(HVD_ERR_INVALID, "the place for the process set is NULL");
+    uint32_t *rank;
     status = sort_ranks(ranks, n, &rank);
     if (status == HVD_SUCCESS) {
         pthread_mutex_lock(&client.sets_lock);
@@ -195,27 +185,25 @@ int hvd_set_add(const int *ranks, int n, hvd_set *set)
 static int remove_set(hvd_set set)
 {
     const struct team *team = set_find(set);
-    int status;
-
     if (!team)
         return HVD_ERR_SET_UNKNOWN;
     if (set == HVD_WORLD)
         return fail(HVD_ERR_INVALID, "process set 0 has all ranks and stays");
     if (tensors_pending(team))
         return fail(HVD_ERR_IN_PROGRESS, "process set %d: an operation in it was not waited for", set);
-    status = agree_on_set(hash_of(false, set, NULL, 0), "remove", set);
+    int status = agree_on_set(hash_of(false, set, NULL, 0), "remove", set);
     if (status)
         return status;
     atomic_store(&client.removed[set], true);
     if (client.gpu->look())
         client.gpu->remove_set(team);
+    forget_idle(team);
     return tell_engine_removed(set);
 }
 
 int hvd_set_remove(hvd_set set)
 {
     int status = client_may_begin();
-
     if (status)
         return status;
     pthread_mutex_lock(&client.sets_lock);
@@ -228,7 +216,6 @@ int hvd_set_rank(hvd_set set)
 {
     int status = client_check();
     const struct team *team = status ? NULL : set_find(set);
-
     if (!team)
         return status ? status : HVD_ERR_SET_UNKNOWN;
     uint32_t index = team_own_index(team);
@@ -241,7 +228,6 @@ int hvd_set_size(hvd_set set)
 {
     int status = client_check();
     const struct team *team = status ? NULL : set_find(set);
-
     return team ? (int)team->size : status ? status : HVD_ERR_SET_UNKNOWN;
 }
 
@@ -249,7 +235,6 @@ int hvd_set_ranks(hvd_set set, int *ranks)
 {
     int status = client_check();
     const struct team *team = status ? NULL : set_find(set);
-
     if (!team)
         return status ? status : HVD_ERR_SET_UNKNOWN;
     if (!ranks)
@@ -263,7 +248,6 @@ int hvd_set_ranks(hvd_set set, int *ranks)
 static int list_sets(hvd_set *ids)
 {
     int n = 0;
-
     for (uint32_t i = 0; i < client.sets; i++) {
         if (!set_exists((hvd_set)i))
             continue;
@@ -277,14 +261,12 @@ static int list_sets(hvd_set *ids)
 int hvd_set_count(void)
 {
     int status = client_check();
-
     return status ? status : list_sets(NULL);
 }
 
 int hvd_set_ids(hvd_set *ids)
 {
     int status = client_check();
-
     if (status)
         return status;
     if (!ids)

@@ -10,9 +10,7 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
                        const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    struct tensor *t;
     int status = request_make(&r, SHM_ALLREDUCE, count, dtype, op, options);
-
     r.in = in;
     r.out = out;
     r.capacity = tensor_all_bytes(&r.op);
@@ -20,6 +18,7 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)
         *handle = 0;
+    struct tensor *t;
     status = status ? request_name_tensor(name, status) : request_begin(name, &r, &t);
     if (status)
         return status;
@@ -57,12 +56,10 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t until)
 /* The tensor, locked, of a handle that is pending or persistent. */
 static int lock_handle(hvd_handle handle, uint64_t until, struct tensor **found)
 {
-    struct tensor *t;
     int status = client_check();
-
     if (status)
         return status;
-    t = tensor_by_handle(handle);
+    struct tensor *t = tensor_by_handle(handle);
     if (t)
         tensor_prefetch_next(t);
     if (t && !lock_until(&t->lock, until))
@@ -86,14 +83,12 @@ int hvd_poll(hvd_handle handle)
 {
     struct tensor *t;
     int status = lock_handle(handle, DO_NOT_WAIT, &t);
-    bool ended;
-
     if (status) {
         if (status == HANDLE_DEFERRED)
             pthread_mutex_unlock(&t->lock);
         return status > 0 ? status == HANDLE_DEFERRED : status;
     }
-    ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || operation_step(t);
+    bool ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || operation_step(t);
     if (!ended && engine_has_stopped_polling(&t->polls) && !operation_step(t))
         operation_lose_engine(t);
     ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE;
@@ -105,7 +100,6 @@ static int wait_for_handle(hvd_handle handle, uint64_t until)
 {
     struct tensor *t;
     int status = lock_handle(handle, until, &t);
-
     if (status) {
         if (status == HANDLE_DEFERRED) {
             status = join_wait_deferred(t);
@@ -137,7 +131,6 @@ int hvd_wait_for(hvd_handle handle, unsigned milliseconds)
 static int lock_inactive(hvd_handle handle, struct tensor **t)
 {
     int status = client_may_begin();
-
     if (status == HVD_SUCCESS)
         status = lock_handle(handle, DO_NOT_WAIT, t);
 
@@ -157,7 +150,6 @@ int hvd_start(hvd_handle handle)
 {
     struct tensor *t;
     int status = lock_inactive(handle, &t);
-
     if (status)
         return status;
     status = operation_start(t, false);
@@ -169,7 +161,6 @@ int hvd_handle_free(hvd_handle handle)
 {
     struct tensor *t;
     int status = lock_inactive(handle, &t);
-
     if (status)
         return status;
     t->persistent = false;

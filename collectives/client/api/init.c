@@ -44,9 +44,8 @@ static void watch_forks(void)
 
 static int parse_number(const char *text, long low, long high, long *value)
 {
-    char *rest;
-
     errno = 0;
+    char *rest;
     *value = strtol(text, &rest, 10);
     return errno == 0 && isdigit((unsigned char)*text) && *rest == '\0' && *value >= low && *value <= high
                ? 0
@@ -56,11 +55,10 @@ static int parse_number(const char *text, long low, long high, long *value)
 static int read_variable(const char *name, long low, long high, int *value)
 {
     const char *text = getenv(name);
-    long number;
-
     if (!text)
         return fail(HVD_ERR_SYSTEM,
                     "%s is not set although HVD_WORKER_SOCKET is: start the program with hvdrun", name);
+    long number;
     if (parse_number(text, low, high, &number) != 0)
         return fail(HVD_ERR_SYSTEM, "%s is \"%s\", which is no number from %ld to %ld", name, text, low,
                     high);
@@ -70,23 +68,24 @@ static int read_variable(const char *name, long low, long high, int *value)
 
 static int read_place(int *epoch)
 {
-    int status;
-
-    if ((status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size)) ||
-        (status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank)) ||
-        (status = read_variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size)) ||
-        (status = read_variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank)) ||
-        (status = read_variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size)) ||
-        (status = read_variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank)))
-        return status;
-    return read_variable("HVD_EPOCH", 0, INT32_MAX, epoch);
+    int status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank);
+    return status == HVD_SUCCESS ? read_variable("HVD_EPOCH", 0, INT32_MAX, epoch) : status;
 }
 
 static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
 {
     const char *hex = getenv("HVD_JOB_TOKEN");
     size_t len = hex ? strlen(hex) : 0;
-
     if (len != 2 * WORKER_TOKEN_SIZE || strspn(hex, "0123456789abcdefABCDEF") != len)
         return fail(HVD_ERR_SYSTEM,
                     "HVD_JOB_TOKEN is not set as hvdrun sets it: start the program with hvdrun");
@@ -103,7 +102,6 @@ static int check_alone(void)
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MPI_LOCALNRANKS",
                                         "WORLD_SIZE",           "HOROVOD_SIZE", "SLURM_NTASKS"};
     long value;
-
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const char *text = getenv(sizes[i]);
         if (text && parse_number(text, 2, INT32_MAX, &value) == 0)
@@ -123,7 +121,6 @@ static int connect_engine(const char *path)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval limit = {.tv_sec = SLICE_SECONDS};
     size_t len = strlen(path);
-
     if (len == 0 || len >= sizeof address.sun_path)
         return fail(HVD_ERR_SYSTEM, "HVD_WORKER_SOCKET is \"%s\", which is no path of a socket", path);
     memcpy(address.sun_path, path, len);
@@ -141,10 +138,9 @@ static int map_region(int fd)
 {
     const struct region *r = &client.region;
     struct err e = ERR_INIT;
-    char ranks[96];
-
     if (region_map(&client.region, fd, &e) != 0)
         return fail(HVD_ERR_SYSTEM, "%s", e.text);
+    char ranks[96];
     if (r->members != (uint32_t)client.local_size || r->size != (uint32_t)client.size ||
         r->rank[client.local_rank] != (uint32_t)client.rank)
         return fail(HVD_ERR_SYSTEM,
@@ -159,10 +155,12 @@ static int say_hello(int epoch)
 {
     struct worker_message m = {
         .type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch + client.epochs};
-    int fds[WORKER_FDS_MAX] = {-1, -1}, status;
+    int fds[WORKER_FDS_MAX] = {-1, -1};
     unsigned number = WORKER_FDS_MAX;
-
-    if ((status = read_token(m.token)) || (status = rpc(&m, -1, fds, &number)))
+    int status = read_token(m.token);
+    if (status == HVD_SUCCESS)
+        status = rpc(&m, -1, fds, &number);
+    if (status != HVD_SUCCESS)
         return status;
     client.kick = fds[1];
     status = number == WORKER_FDS_MAX ? map_region(fds[0])
@@ -177,7 +175,6 @@ static void measure_crowd(void)
     cpu_set_t set;
     int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-
     /* A bound rank has processors of its own, as far as it knows; unbound ones share all of them. */
     client.crowd = 1;
     if (processors == online && client.local_size > processors)
@@ -186,15 +183,19 @@ static void measure_crowd(void)
 
 static int join_job(const char *path)
 {
-    int status, epoch;
-
-    if ((status = read_place(&epoch)) || (status = connect_engine(path)) || (status = say_hello(epoch)))
+    int epoch;
+    int status = read_place(&epoch);
+    if (status == HVD_SUCCESS)
+        status = connect_engine(path);
+    if (status == HVD_SUCCESS)
+        status = say_hello(epoch);
+    if (status != HVD_SUCCESS)
         return status;
     measure_crowd();
-    if ((status = set_table_open()) ||
-        (status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER)))
-        return status;
-    return rpc_simple(WORKER_INITIALIZED);
+    status = set_table_open();
+    if (status == HVD_SUCCESS)
+        status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER);
+    return status == HVD_SUCCESS ? rpc_simple(WORKER_INITIALIZED) : status;
 }
 
 /* Gives everything back. Slots first: they point into the region. */
@@ -203,6 +204,7 @@ static void leave_job(void)
     client.gpu->close(); /* its thread writes a timeline, too */
     timeline_close();
     pending_forget();
+    sized_forget();
     tensors_free();
     client.gpu->close_contexts();
     set_table_close();
@@ -222,7 +224,6 @@ static void leave_job(void)
 static int join_alone(void)
 {
     int status = check_alone();
-
     client.rank = client.local_rank = client.cross_rank = 0;
     client.size = client.local_size = client.cross_size = 1;
     client.solo = true;
@@ -234,15 +235,15 @@ int hvd_init(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *path = getenv("HVD_WORKER_SOCKET");
-    int status;
-
     /* Not client_check: what is no failure must not leave a sentence behind. */
     if (atomic_load_explicit(&client.state, memory_order_acquire) != CLIENT_NONE)
         return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
     client.gpu = &gpu_path;
-    if ((status = path ? join_job(path) : join_alone()) != HVD_SUCCESS ||
-        (status = timeline_open()) != HVD_SUCCESS) {
+    int status = path ? join_job(path) : join_alone();
+    if (status == HVD_SUCCESS)
+        status = timeline_open();
+    if (status != HVD_SUCCESS) {
         leave_job();
         return status;
     }
@@ -252,11 +253,9 @@ int hvd_init(void)
 
 int hvd_shutdown(void)
 {
-    int status, told;
-
     join_reap();
-    status = client_may_begin();
-    if (status && status != HVD_ERR_ENGINE)
+    int status = client_may_begin();
+    if (status && status != HVD_ERR_ENGINE && atomic_load(&client.state) != CLIENT_GAVE_UP)
         return status;
     if (!status) {
         client.gpu->drain();
@@ -265,7 +264,8 @@ int hvd_shutdown(void)
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */
     client.epochs += status == HVD_SUCCESS;
-    if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
+    int told = client.solo ? HVD_SUCCESS : rpc_simple(WORKER_SHUT_DOWN);
+    if (status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);
     leave_job();

@@ -52,14 +52,12 @@ static const void *get_zeros(struct join *j, size_t bytes)
 {
     static const uint8_t few[SHM_INLINE_MAX];
     size_t larger = 2 * j->zeros_bytes > bytes ? 2 * j->zeros_bytes : bytes;
-    void *memory;
-
     if (bytes <= sizeof few)
         return few;
     if (bytes <= j->zeros_bytes)
         return j->zeros[j->blocks - 1];
     larger = larger > ZEROS_LEAST ? larger : ZEROS_LEAST;
-    memory = j->blocks < ZEROS_BLOCKS ? arena_alloc(larger, true) : NULL;
+    void *memory = j->blocks < ZEROS_BLOCKS ? arena_alloc(larger, true) : NULL;
     if (!memory)
         return NULL; /* so many blocks would be more than there can be of memory */
     j->zeros[j->blocks++] = memory;
@@ -71,8 +69,10 @@ static const void *get_zeros(struct join *j, size_t bytes)
 static int start_part(struct tensor *t, const struct request *r)
 {
     int status = operation_prepare(t, r, true);
-
-    if (status == HVD_SUCCESS && (status = operation_start(t, true)) != HVD_SUCCESS)
+    if (status != HVD_SUCCESS)
+        return status;
+    status = operation_start(t, true);
+    if (status != HVD_SUCCESS)
         operation_release(t);
     return status;
 }
@@ -81,19 +81,17 @@ static int take_part(struct join *j, struct tensor *t, const struct tensor_op *o
 {
     struct request r = {.team = t->view.team, .op = *op};
     struct part *p = parts_add(&j->parts, t, false);
-    char wrong[SHM_TEXT_MAX];
-    int status;
-
     if (!p)
         return HVD_ERR_MEMORY;
     part_defer(p);
+    char wrong[SHM_TEXT_MAX];
     if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
         r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
     r.capacity = tensor_bytes(&r.op);
     r.in = get_zeros(j, r.capacity);
     if (r.op.kind == SHM_ALLREDUCE_SHARED)
         r.result = &j->nowhere;
-    status = r.in ? start_part(t, &r) : last_failure();
+    int status = r.in ? start_part(t, &r) : last_failure();
     if (status == HVD_SUCCESS)
         return status;
     part_restore(p);
@@ -113,6 +111,16 @@ static bool is_of_gpus(const struct tensor *t)
     return strncmp(t->name, SHM_DEVICE_NAME, sizeof SHM_DEVICE_NAME - 1) == 0;
 }
 
+/* The last operation that this rank has arrived at. */
+static uint32_t latest_of(uint32_t slot)
+{
+    uint32_t me = (uint32_t)client.local_rank;
+    uint32_t a = atomic_load(&region_entry(&client.region, slot, me, 0)->sequence);
+    uint32_t b = atomic_load(&region_entry(&client.region, slot, me, 1)->sequence);
+
+    return (int32_t)(a - b) > 0 ? a : b;
+}
+
 /* Takes part in an operation that the engine has named. The operation is pending, or another rank has left
  * the join already, which shows here. 1: done; 0: not yet, because this rank's own operation of the name has
  * not ended. */
@@ -122,17 +130,22 @@ static int take_wanted(struct join *j, uint32_t slot)
     uint32_t operation = atomic_load(&s->wanted);
     struct tensor_op op = s->wanted_op;
     struct tensor *t;
-    int status = tensor_of_slot(slot, &t);
+    int status;
 
+    if ((int32_t)(operation - latest_of(slot)) <= 0)
+        return 1; /* this rank had begun it itself or took part; the slot may be another name's now */
+    status = tensor_of_slot(slot, &t);
     if (status != HVD_SUCCESS)
         return status;
-    if (!t || is_over(j) || is_of_gpus(t))
+    if (!t || is_over(j))
         return 1;
-    if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
-        return 1; /* this rank had begun it itself, or took part already */
     if (!part_lock(t))
         return 0;
-    if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
+    if (!tensor_has_slot(t, slot))
+        status = 0; /* another thread has forgotten it just now */
+    else if (is_of_gpus(t))
+        status = 1;
+    else if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
         status = 0;
     else
         status = t->sequence + 1 == operation && (status = take_part(j, t, &op)) != HVD_SUCCESS ? status : 1;
@@ -147,7 +160,6 @@ static int collect_wanted(struct join *j)
     bool moved = false;
     uint32_t slot;
     int rc;
-
     while ((rc = ring_take(&client.mailbox->wanted, &slot)) == 1) {
         if (!grow_array((void **)&j->wanted, &j->want_capacity, j->wants, sizeof *j->wanted))
             return parts_no_memory();
@@ -173,7 +185,6 @@ static int collect_wanted(struct join *j)
 static int find_own(struct join *j)
 {
     int status = HVD_SUCCESS;
-
     pthread_mutex_lock(&client.names_lock);
     for (struct tensor *t = client.tensors.newest; t && status == HVD_SUCCESS; t = t->older) {
         atomic_store(&t->is_over, false);
@@ -202,7 +213,6 @@ static int enter_end(struct join *j)
                         .in = j->mine,
                         .out = j->result,
                         .capacity = sizeof j->result};
-
     j->entered = true;
     return start_part(j->end, &r);
 }
@@ -213,6 +223,8 @@ static int do_turn(struct join *j)
     bool ended = parts_progress(&j->parts), enters = !j->entered && j->parts.own == 0;
     int status = collect_wanted(j);
 
+    if (forget_is_wanted())
+        forget_idle(NULL);
     if (status >= 0 && enters)
         status = enter_end(j) == HVD_SUCCESS ? 1 : last_failure();
     return status < 0 ? status : status > 0 || ended;
@@ -227,14 +239,14 @@ static int run_join(struct join *j)
 {
     struct watchdog w = {0};
     int status;
-
     for (;;) {
         while ((status = do_turn(j)) > 0)
             ;
         if (status < 0 || has_ended(j))
             return status == HVD_SUCCESS && !is_over(j) ? fail_poisoned() : status;
         uint32_t prepared = doorbell_prepare(client.mailbox);
-        if ((status = do_turn(j)) != 0 || has_ended(j)) {
+        status = do_turn(j);
+        if (status != 0 || has_ended(j)) {
             doorbell_cancel(client.mailbox);
             if (status < 0)
                 return status;
@@ -249,7 +261,6 @@ static int run_join(struct join *j)
 static int give_up(struct join *j, int status)
 {
     char why[SHM_TEXT_MAX];
-
     snprintf(why, sizeof why, "%s", hvd_last_error());
     if (status != HVD_ERR_ENGINE && !region_poisoned(&client.region))
         rpc_failed(why);
@@ -263,27 +274,24 @@ static int give_up(struct join *j, int status)
 static int tell_engine(bool joining)
 {
     struct worker_message m = {.type = WORKER_JOIN, .id = joining};
-
     return rpc(&m, -1, NULL, NULL);
 }
 
 /* From now on the others need this rank. */
 static int begin_join(struct join *j)
 {
-    struct timespec now;
-    uint32_t slot;
-    int status;
-
     if (region_poisoned(&client.region))
         return fail_poisoned();
+    uint32_t slot;
     while (ring_take(&client.mailbox->wanted, &slot) == 1)
         ; /* named for an earlier join; the engine names again what this rank still lacks */
+    struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
                  (uint64_t)client.rank;
     j->mine[1] = client.sets;
     watch_start(WATCHER_JOIN, join_hear);
-    status = find_own(j);
+    int status = find_own(j);
     if (status == HVD_SUCCESS)
         status = tell_engine(true);
     return status;
@@ -302,7 +310,6 @@ static void free_join(struct join *j)
 int join_tensor(struct tensor **end)
 {
     int status = tensor_acquire(client.set[HVD_WORLD], SHM_JOIN_NAME, end);
-
     if (status != HVD_SUCCESS || (*end)->phase == PHASE_IDLE)
         return status;
     pthread_mutex_unlock(&(*end)->lock);
@@ -311,11 +318,9 @@ int join_tensor(struct tensor **end)
 
 struct join *join_begin(struct tensor **end)
 {
-    struct join *j;
-
     if (join_tensor(end) != HVD_SUCCESS)
         return NULL;
-    j = calloc(1, sizeof *j);
+    struct join *j = calloc(1, sizeof *j);
     if (j == NULL) {
         parts_no_memory();
     } else {
@@ -331,10 +336,8 @@ struct join *join_begin(struct tensor **end)
 int join_through(struct join *j, int *last)
 {
     int status = run_join(j);
-
-    if (status != HVD_SUCCESS) {
-        status = give_up(j, status);
-    } else if ((status = operation_wait(j->end)) == HVD_SUCCESS) {
+    status = status == HVD_SUCCESS ? operation_wait(j->end) : give_up(j, status);
+    if (status == HVD_SUCCESS) {
         client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
         status = tell_engine(false);
     }
@@ -346,7 +349,6 @@ int join_through(struct join *j, int *last)
 int join_claim(void)
 {
     int status, ready;
-
     do {
         ready = CLIENT_READY;
         status = client_may_begin();
@@ -358,18 +360,16 @@ void join_release(int status)
 {
     /* Another thread may have lost the engine meanwhile. */
     bool stranded = status == HVD_ERR_ENGINE || (client.mailbox && atomic_load(&client.mailbox->left));
-
     atomic_store_explicit(&client.state, stranded ? CLIENT_STRANDED : CLIENT_READY, memory_order_release);
 }
 
 int hvd_join(int *last_rank)
 {
-    struct tensor *end;
     int status = join_claim(), last = 0;
-
     if (status != HVD_SUCCESS)
         return status;
     if (!client.solo) {
+        struct tensor *end;
         struct join *j = join_begin(&end);
         status = j ? join_through(j, &last) : last_failure();
         if (j)

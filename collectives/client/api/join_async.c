@@ -34,7 +34,6 @@ static void wait_for_thread(void)
 void join_reap(void)
 {
     int state = atomic_load(&client.state);
-
     /* A child of fork() has no such thread. */
     if (!joiner.exists || state == CLIENT_FORKED ||
         (state == CLIENT_JOINING && !region_poisoned(&client.region)))
@@ -57,10 +56,9 @@ static void end_join(struct tensor *end, int status, int last, int *last_rank)
 
 static void *take_part(void *unused)
 {
-    int *last_rank = joiner.last_rank, last, status;
+    int *last_rank = joiner.last_rank;
     struct tensor *end;
     struct join *j = join_begin(&end);
-
     (void)unused;
     if (!j) {
         joiner.status = last_failure();
@@ -71,7 +69,8 @@ static void *take_part(void *unused)
     }
     sem_post(&joiner.begun);
     if (j) {
-        status = join_through(j, &last);
+        int last;
+        int status = join_through(j, &last);
         end_join(end, status, last, last_rank);
     }
     return NULL;
@@ -79,9 +78,9 @@ static void *take_part(void *unused)
 
 static int make_thread(void)
 {
-    sigset_t all, before;
-
+    sigset_t all;
     sigfillset(&all); /* signals are for the program's own threads */
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&joiner.thread, NULL, take_part, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -94,14 +93,12 @@ static int make_thread(void)
 /* Returns when this rank has joined. */
 static int start_thread(int *last_rank, hvd_handle *handle)
 {
-    int status;
-
     if (joiner.exists) /* it has ended: this rank was free to join */
         wait_for_thread();
     joiner.last_rank = last_rank;
     joiner.handle = 0;
     sem_init(&joiner.begun, 0, 0);
-    status = make_thread();
+    int status = make_thread();
     if (status == HVD_SUCCESS)
         while (sem_wait(&joiner.begun) != 0)
             ; /* a signal */
@@ -119,7 +116,6 @@ static int start_solo(int *last_rank, hvd_handle *handle)
 {
     struct tensor *end;
     int status = join_tensor(&end);
-
     if (status != HVD_SUCCESS)
         return status;
     end->generation++;
@@ -130,11 +126,9 @@ static int start_solo(int *last_rank, hvd_handle *handle)
 
 int hvd_join_async(int *last_rank, hvd_handle *handle)
 {
-    int status;
-
     if (handle)
         *handle = 0;
-    status = client_check();
+    int status = client_check();
     if (status != HVD_SUCCESS)
         return status;
     if (!handle)

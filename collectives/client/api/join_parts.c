@@ -11,7 +11,8 @@
 /* One of this rank's operations that has not ended. */
 struct part {
     struct tensor *tensor;
-    bool own; /* begun before the join; else what follows was put aside: */
+    bool own;       /* begun before the join; else what follows was put aside: */
+    uint32_t stamp; /* of the tensor: its name may be forgotten once its own operation was waited for */
     bool persistent;
     bool on_path; /* the operation's path has its result */
     uint32_t generation;
@@ -28,13 +29,13 @@ int parts_no_memory(void)
 struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 {
     struct part *p = calloc(1, sizeof *p);
-
     if (!p || !grow_array((void **)&all->part, &all->capacity, all->number, sizeof *all->part)) {
         free(p);
         parts_no_memory();
         return NULL;
     }
     p->tensor = t;
+    p->stamp = atomic_load(&t->stamp);
     p->own = own;
     all->part[all->number++] = p;
     all->own += own;
@@ -44,7 +45,8 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 void part_defer(struct part *p)
 {
     struct tensor *t = p->tensor;
-
+    if (t->op.sized.due)
+        sized_hold(t);
     p->persistent = t->persistent;
     p->on_path = t->phase == PHASE_ENDED && t->op.path && t->op.path->result && t->op.status == HVD_SUCCESS;
     p->generation = t->generation;
@@ -60,7 +62,6 @@ void part_defer(struct part *p)
 void part_restore(const struct part *p)
 {
     struct tensor *t = p->tensor;
-
     t->op = p->operation;
     memcpy(t->text, p->text, sizeof p->text);
     t->persistent = p->persistent;
@@ -72,7 +73,6 @@ void part_restore(const struct part *p)
 bool join_has_deferred(const struct tensor *t, hvd_handle handle)
 {
     const struct part *p = t->deferred;
-
     return p && (p->phase != PHASE_IDLE || p->persistent) &&
            p->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS);
 }
@@ -81,12 +81,13 @@ int join_wait_deferred(struct tensor *t)
 {
     struct part *p = t->deferred;
     int status = HVD_SUCCESS;
-
     if (p->phase == PHASE_ENDED)
         status = p->operation.status;
     if (p->phase == PHASE_ENDED &&
         p->on_path) /* no other thread begins an operation of this name meanwhile */
         status = p->operation.path->result(t);
+    if (p->phase == PHASE_ENDED && p->operation.sized.is_held)
+        status = sized_hand_over(&p->operation, t->name, p->text, sizeof p->text);
     p->phase = PHASE_IDLE;
     if (p->on_path)
         return status; /* with its sentence */
@@ -112,10 +113,8 @@ void join_hear(struct tensor *t, enum point point, uint64_t since)
 
 bool part_lock(struct tensor *t)
 {
-    bool locked;
-
     lookers_lock();
-    locked = pthread_mutex_trylock(&t->lock) == 0;
+    bool locked = pthread_mutex_trylock(&t->lock) == 0;
     if (!locked && atomic_load(&t->is_over))
         locked = pthread_mutex_lock(&t->lock) == 0;
     if (!locked)
@@ -133,13 +132,13 @@ void part_unlock(struct tensor *t)
 bool parts_progress(struct parts *all)
 {
     bool moved = false;
-
     for (size_t i = all->number; i-- > 0;) {
         struct part *p = all->part[i];
         struct tensor *t = p->tensor;
         if (!part_lock(t))
             continue;
-        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);
+        bool ended = atomic_load(&t->stamp) != p->stamp || t->phase == PHASE_IDLE ||
+                     t->phase == PHASE_ENDED || operation_progress(t);
         if (ended && !p->own)
             part_restore(p);
         part_unlock(t);

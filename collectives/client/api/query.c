@@ -19,7 +19,6 @@ const char *hvd_status_name(int status)
         [-HVD_ERR_TIMEOUT] = "HVD_ERR_TIMEOUT",
     };
     int known = (int)(sizeof names / sizeof names[0]);
-
     return status <= 0 && status > -known ? names[-status] : "unknown status";
 }
 
@@ -31,14 +30,12 @@ const char *hvd_version(void)
 int hvd_is_initialized(void)
 {
     int state = atomic_load_explicit(&client.state, memory_order_acquire);
-
     return state == CLIENT_FORKED ? client_check() : state != CLIENT_NONE;
 }
 
 static int read_number(const int *which)
 {
     int status = client_check();
-
     return status ? status : *which;
 }
 

@@ -16,11 +16,10 @@ static struct gpu_context *find_own_context(struct err *e)
 {
     struct pointer at = {.device = true};
     const struct driver *d = driver_open(e);
-    cu_device gpu;
     int gpus = 0;
-
     if (!d)
         return NULL;
+    cu_device gpu;
     if (d->cuCtxGetCurrent(&at.context) == CU_OK && at.context && d->cuCtxGetDevice(&gpu) == CU_OK) {
         at.ordinal = gpu;
         return gpu_context_find(&at, e);
@@ -43,7 +42,6 @@ static void map_again(struct gpu_memory *m)
     const struct driver *d = gpu_state.driver;
     struct mapping_part all;
     cu_pointer base;
-
     if (driver_lacks(d, DRIVER_VMM) || !gpu_state.nccl->ncclCommRegister ||
         !gpu_state.nccl->ncclCommDeregister ||
         d->cuMemGetAddressRange(&base, &m->mapped, (cu_pointer)m->at) != CU_OK ||
@@ -60,7 +58,6 @@ static int clear_memory(const struct gpu_memory *m, struct err *e)
     const struct driver *d = gpu_state.driver;
     cu_stream stream;
     int rc = driver_stream(d, &stream, e);
-
     if (rc != 0)
         return rc;
     rc = driver_check(d, d->cuMemsetD8Async((cu_pointer)m->at, 0, m->bytes, stream), e, "clearing memory");
@@ -74,12 +71,11 @@ static int make_memory(struct gpu_memory *m, struct err *e)
 {
     const struct nccl *n = NULL;
     void *at = NULL;
-    cu_pointer plain;
-
     if (m->bytes >= LEAST_BY_NCCL)
-        n = gpu_state.nccl ? gpu_state.nccl : (gpu_state.nccl = nccl_open(&gpu_state.no_nccl));
+        n = gpu_open_nccl();
     m->by_nccl = n && n->ncclMemAlloc && n->ncclMemFree && n->ncclMemAlloc(&at, m->bytes) == NCCL_OK;
     if (!m->by_nccl) {
+        cu_pointer plain;
         if (driver_check(gpu_state.driver, gpu_state.driver->cuMemAlloc(&plain, m->bytes), e,
                          "allocating %zu bytes on GPU %d", m->bytes, m->context->gpu) != 0)
             return -1;
@@ -98,15 +94,14 @@ static void *allocate_memory(size_t bytes)
 {
     struct gpu_memory m = {.bytes = bytes ? bytes : 1};
     struct err e = ERR_INIT;
-    int rc;
-
     if (gpu_memory_reserve() != HVD_SUCCESS)
         return NULL;
-    if (!(m.context = find_own_context(&e)) || gpu_enter(m.context, &e) != 0) {
+    m.context = find_own_context(&e);
+    if (!m.context || gpu_enter(m.context, &e) != 0) {
         fail(HVD_ERR_SYSTEM, "no memory of a GPU: %s", e.text);
         return NULL;
     }
-    rc = make_memory(&m, &e);
+    int rc = make_memory(&m, &e);
     gpu_leave();
     if (rc != 0) {
         fail(HVD_ERR_MEMORY, "%s", e.text);
@@ -118,14 +113,12 @@ static void *allocate_memory(size_t bytes)
 
 void *hvd_alloc_device(size_t bytes)
 {
-    void *at;
-
     if (client_check() != HVD_SUCCESS)
         return NULL;
     gpu_look(); /* before gpu_lock, which then finds out whether this thread captures something */
     gpu_lock();
     gpu_memory_sweep();
-    at = allocate_memory(bytes);
+    void *at = allocate_memory(bytes);
     gpu_unlock();
     return at;
 }
@@ -137,7 +130,6 @@ void *hvd_alloc_device(size_t bytes)
 static void free_memory(struct gpu_memory *m)
 {
     const struct gpu_memory copy = *m;
-
     gpu_memory_mark_freed(m);
     for (struct gpu_team *t = gpu_state.teams; t; t = t->next)
         if (t->context && t->context->gpu == copy.context->gpu && !gpu_memory_is_used(&copy))
@@ -147,14 +139,11 @@ static void free_memory(struct gpu_memory *m)
 
 bool gpu_memory_free(void *memory)
 {
-    struct gpu_memory *m;
-    bool found;
-
     if (!gpu_memory_any())
         return false;
     gpu_lock();
-    m = gpu_memory_at(memory);
-    found = m != NULL;
+    struct gpu_memory *m = gpu_memory_at(memory);
+    bool found = m != NULL;
     if (found && !m->freed)
         free_memory(m);
     gpu_unlock();

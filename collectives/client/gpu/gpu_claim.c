@@ -14,10 +14,9 @@ struct claim {
 static int look_at_buffer(struct claim *c, const void *buffer)
 {
     struct err e = ERR_INIT;
-    struct pointer p;
-
     if (!buffer)
         return HVD_SUCCESS;
+    struct pointer p;
     if (pointer_find(buffer, &p, &e) != 0)
         return fail(HVD_ERR_INVALID, "%s", e.text);
     if (p.device && c->device && p.ordinal != c->at.ordinal)
@@ -38,7 +37,6 @@ static int look_at_buffers(struct claim *c, const struct request *r, bool full)
 {
     uint64_t in = tensor_all_bytes(&r->op);
     int status = HVD_SUCCESS;
-
     if (r->in && (in > 0) == full)
         status = look_at_buffer(c, r->in);
     if (status == HVD_SUCCESS && r->out && r->out != r->in && (r->capacity > 0) == full)
@@ -54,7 +52,6 @@ static int look_at_buffers(struct claim *c, const struct request *r, bool full)
 static int look_at_request(struct claim *c, const struct request *r)
 {
     int status = HVD_SUCCESS;
-
     *c = (struct claim){.host = false};
     if (op_moves(r->op.kind))
         status = look_at_buffers(c, r, true);
@@ -76,7 +73,6 @@ static int check_alignment(const struct request *r, int gpu)
     const void *misaligned = is_misaligned(r, r->in, tensor_all_bytes(&r->op)) ? r->in
                              : is_misaligned(r, r->out, r->capacity)           ? r->out
                                                                                : NULL;
-
     for (size_t i = 0; !misaligned && r->group && i < r->group->ins + r->group->outs; i++)
         if (is_misaligned(r, r->group->piece[i].at, r->group->piece[i].bytes))
             misaligned = r->group->piece[i].at;
@@ -93,7 +89,6 @@ int gpu_claim(struct request *r)
 {
     struct claim c;
     int status = look_at_request(&c, r);
-
     if (status == HVD_SUCCESS && c.device && op_reduces(r->op.kind) && dtype_size(r->op.dtype) > 0)
         status = check_alignment(r, c.at.ordinal);
     if (status == HVD_SUCCESS)
@@ -105,7 +100,6 @@ int gpu_locate(const struct request *r, struct pointer *at, bool *found)
 {
     struct claim c;
     int status = look_at_request(&c, r);
-
     *found = status == HVD_SUCCESS && (c.device || gpu_locate_empty(r, &c.at) || r->op.device != OP_EITHER);
     *at = c.at;
     return status;

@@ -12,7 +12,6 @@ int gpu_is_capturing(const struct gpu_op *op, bool *is)
     struct err e = ERR_INIT;
     unsigned status = CU_CAPTURE_NONE;
     cu_result rc = d->cuStreamIsCapturing ? d->cuStreamIsCapturing(op->stream, &status) : CU_OK;
-
     *is = status != CU_CAPTURE_NONE;
     if (rc == CU_CAPTURE_IMPLICIT)
         return fail(
@@ -34,7 +33,6 @@ int gpu_refuse_capture(const struct gpu_op *op)
 void gpu_drop_events(struct gpu_op *op)
 {
     const struct driver *d = gpu_state.driver;
-
     if (op->input_ready)
         d->cuEventDestroy(op->input_ready);
     if (op->result_ready)
@@ -45,13 +43,11 @@ void gpu_drop_events(struct gpu_op *op)
 int gpu_make_events(struct gpu_op *op, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
-    int rc;
-
     if (op->input_ready)
         return 0;
     if (gpu_enter(op->context, e) != 0)
         return -1;
-    rc = driver_check(d, d->cuEventCreate(&op->input_ready, CU_EVENT_NO_TIMING), e, "making an event");
+    int rc = driver_check(d, d->cuEventCreate(&op->input_ready, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc == 0)
         rc = driver_check(d, d->cuEventCreate(&op->result_ready, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc != 0)
@@ -66,14 +62,13 @@ static int record_across(struct gpu_op *op, cu_context of, struct err *e)
     const struct driver *d = gpu_state.driver;
     cu_event between = NULL;
     cu_stream ours = NULL;
-    cu_context before;
     int rc = driver_check(d, d->cuCtxPushCurrent(of), e, "using the stream's context");
-
     if (rc != 0)
         return rc;
     rc = driver_check(d, d->cuEventCreate(&between, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc == 0)
         rc = driver_check(d, d->cuEventRecord(between, op->stream), e, "recording an event in the stream");
+    cu_context before;
     d->cuCtxPopCurrent(&before);
     if (rc == 0)
         rc = driver_stream(d, &ours, e);
@@ -93,7 +88,6 @@ int gpu_record_input(struct gpu_op *op, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
     cu_context of = op->context->context;
-
     if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_OF_THREAD &&
         d->cuStreamGetCtx(op->stream, &of) == CU_OK && of != op->context->context)
         return record_across(op, of, e);
@@ -107,7 +101,6 @@ static int choose_context(int gpu, cu_context *context, bool *retained, struct e
 {
     const struct driver *d = gpu_state.driver;
     cu_device current;
-
     if (d->cuCtxGetCurrent(context) == CU_OK && *context && d->cuCtxGetDevice(&current) == CU_OK &&
         current == gpu)
         return 0;
@@ -124,7 +117,6 @@ static bool is_primary(cu_context context, int gpu)
     cu_context primary = context;
     unsigned flags;
     int active = 1;
-
     if (d->cuDevicePrimaryCtxGetState(gpu, &flags, &active) != CU_OK)
         return true;
     if (!active)
@@ -137,7 +129,6 @@ static bool is_primary(cu_context context, int gpu)
 static struct gpu_context *make_context(const struct gpu_context *like, struct err *e)
 {
     struct gpu_context *c = calloc(1, sizeof *c);
-
     if (!c) {
         err_set(e, ERR_MEMORY, "no memory for GPU %d", like->gpu);
         return NULL;
@@ -158,10 +149,10 @@ static struct gpu_context *make_context(const struct gpu_context *like, struct e
 
 struct gpu_context *gpu_context_find(const struct pointer *at, struct err *e)
 {
-    struct gpu_context new = {.context = at->context, .gpu = at->ordinal}, *c;
-
-    if (!gpu_state.driver && !(gpu_state.driver = driver_open(e)))
+    struct gpu_context new = {.context = at->context, .gpu = at->ordinal};
+    if (!gpu_open_driver(e))
         return NULL;
+    struct gpu_context *c;
     for (c = gpu_state.contexts; !new.context &&c; c = c->next)
         if (c->gpu == at->ordinal)
             return c;
@@ -169,8 +160,11 @@ struct gpu_context *gpu_context_find(const struct pointer *at, struct err *e)
         return NULL;
     for (c = gpu_state.contexts; c && c->context != new.context; c = c->next)
         ;
-    if (!c && (c = make_context(&new, e)) != NULL)
-        return c;
+    if (!c) {
+        c = make_context(&new, e);
+        if (c)
+            return c;
+    }
     if (new.retained) /* that is not needed */
         gpu_state.driver->cuDevicePrimaryCtxRelease(at->ordinal);
     return c;
@@ -179,7 +173,6 @@ struct gpu_context *gpu_context_find(const struct pointer *at, struct err *e)
 int gpu_team_set_context(struct gpu_team *team, struct gpu_context *context, struct err *e)
 {
     int rc = gpu_enter(context, e);
-
     if (rc == 0) {
         rc = driver_stream(gpu_state.driver, &team->stream, e);
         gpu_leave();

@@ -17,10 +17,17 @@ bool gpu_look(void)
     return atomic_load_explicit(&path_gpu_seen, memory_order_relaxed);
 }
 
+const struct driver *gpu_open_driver(struct err *e)
+{
+    if (!gpu_state.driver)
+        gpu_state.driver = driver_open(e);
+    return gpu_state.driver;
+}
+
 static void relax_capture(void)
 {
-    if (!gpu_state.driver && atomic_load(&path_gpu_seen))
-        gpu_state.driver = driver_open(NULL);
+    if (atomic_load(&path_gpu_seen))
+        gpu_open_driver(NULL);
     gpu_state.capture_mode = gpu_state.driver ? driver_capture_mode(gpu_state.driver, CU_CAPTURE_MODE_RELAXED)
                                               : CU_CAPTURE_MODE_GLOBAL;
 }
@@ -55,7 +62,6 @@ int gpu_enter(const struct gpu_context *context, struct err *e)
 void gpu_leave(void)
 {
     cu_context before;
-
     gpu_state.driver->cuCtxPopCurrent(&before);
 }
 
@@ -87,7 +93,6 @@ void gpu_op_fail(struct gpu_op *op, int status, const char *fmt, ...)
     struct tensor *t = op->tensor;
     int used = snprintf(t->text, sizeof t->text, "tensor \"%s\": ", t->name);
     va_list args;
-
     va_start(args, fmt);
     if (used > 0 && (size_t)used < sizeof t->text)
         vsnprintf(t->text + used, sizeof t->text - (size_t)used, fmt, args);
@@ -106,10 +111,9 @@ void gpu_abort(void)
 
 void gpu_fail_job(const char *fmt, ...)
 {
-    char why[SHM_TEXT_MAX];
     va_list args;
-
     va_start(args, fmt);
+    char why[SHM_TEXT_MAX];
     vsnprintf(why, sizeof why, fmt, args);
     va_end(args);
     if (gpu_state.failed)
@@ -128,10 +132,9 @@ bool gpu_job_has_failed(void)
 void gpu_bridge_release(const struct gpu_team *team)
 {
     const struct driver *d = gpu_state.driver;
-    cu_stream stream;
-
     if (!team->bridge.result_ready || gpu_enter(team->context, NULL) != 0)
         return;
+    cu_stream stream;
     if (driver_stream(d, &stream, NULL) == 0) {
         d->cuEventRecord(team->bridge.result_ready, stream);
         d->cuStreamDestroy(stream);

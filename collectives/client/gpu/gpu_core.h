@@ -100,6 +100,8 @@ void gpu_unlock(void);
 /* The context becomes this thread's until gpu_leave. */
 int gpu_enter(const struct gpu_context *context, struct err *e);
 void gpu_leave(void);
+/* Opens the driver at the first call; NULL: *e. */
+const struct driver *gpu_open_driver(struct err *e);
 /* Opens NCCL at the first call; NULL: gpu_state.no_nccl says why. */
 const struct nccl *gpu_open_nccl(void);
 /* Tells other ranks whether this rank wants the alarm. */

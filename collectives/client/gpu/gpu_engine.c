@@ -38,7 +38,6 @@ bool gpu_engine_has(struct gpu_context *c)
 {
     struct worker_message m = {.type = WORKER_DEVICE_OPEN};
     int events = 0;
-
     if (c->exports.asked)
         return c->exports.has;
     c->exports.asked = true;
@@ -71,7 +70,6 @@ static int make_call(struct gpu_op *op)
 {
     uint32_t ragged = is_ragged(op) ? op->team->team->size : 0;
     uint64_t bytes = shm_device_call_bytes((uint32_t)op->pieces.number, ragged);
-
     if (op->pieces.number > SHM_DEVICE_PIECES_MAX)
         return fail(HVD_ERR_INVALID, "tensor \"%s\": a group of %zu tensors is too large", op->tensor->name,
                     op->pieces.number);
@@ -89,7 +87,6 @@ static int make_call(struct gpu_op *op)
 static uint64_t in_bytes(const struct gpu_op *op, const struct gpu_operation *o)
 {
     const struct tensor_op *what = &op->tensor->op.what;
-
     if (o->kind == GPU_BROADCAST)
         return 0;
     return is_ragged(op) ? tensor_all_bytes(what) : o->count * dtype_size(o->dtype);
@@ -98,9 +95,8 @@ static uint64_t in_bytes(const struct gpu_op *op, const struct gpu_operation *o)
 static uint64_t out_bytes(const struct gpu_op *op, const struct gpu_operation *o)
 {
     uint64_t element = dtype_size(o->dtype);
-
     if (is_ragged(op))
-        return op->tensor->op.where.room * element;
+        return op->tensor->op.where.capacity * element;
     if (o->kind == GPU_REDUCESCATTER)
         return operation_part(o, (int)op->team->team->size, (int)team_own_index(op->team->team)) * element;
     return o->count * element;
@@ -113,7 +109,6 @@ static int copy_bounces(struct gpu_op *op, bool back, cu_stream stream, struct e
 {
     const struct driver *d = gpu_state.driver;
     int rc = 0;
-
     for (size_t i = 0; i < op->call.bounces && rc == 0; i++) {
         const struct gpu_bounce *s = &op->call.bounce[i];
         cu_pointer own = (cu_pointer)(uintptr_t)s->own, there = op->call.memory.at + s->offset;
@@ -131,11 +126,9 @@ static int copy_bounces(struct gpu_op *op, bool back, cu_stream stream, struct e
  * are never larger than the block in use. */
 static int leave_memory(struct gpu_op *op)
 {
-    struct gpu_bounce_memory *more;
-
     if (!op->call.memory.at)
         return 0;
-    more = realloc(left, (lefts + 1) * sizeof *more);
+    struct gpu_bounce_memory *more = realloc(left, (lefts + 1) * sizeof *more);
     if (!more)
         return -1;
     left = more;
@@ -161,7 +154,6 @@ static bool reuse_memory(struct gpu_op *op, uint64_t bytes)
 static int allocate_bounce(struct gpu_bounce_memory *r)
 {
     void *at = NULL;
-
     if (gpu_state.closing)
         gpu_open_nccl();
     r->by_nccl = gpu_state.closing && gpu_state.nccl && gpu_state.nccl->ncclMemAlloc &&
@@ -177,7 +169,6 @@ static int make_memory(struct gpu_op *op, uint64_t bytes, struct err *e)
     const struct driver *d = gpu_state.driver;
     const struct gpu_bounce_memory before = op->call.memory;
     struct gpu_bounce_memory new = {.op = op, .context = op->context->context, .bytes = bytes};
-
     if (before.at && before.context == new.context) {
         if (bytes <= before.bytes)
             return 0;
@@ -200,7 +191,6 @@ static int make_memory(struct gpu_op *op, uint64_t bytes, struct err *e)
 void gpu_engine_free(void)
 {
     cu_context before;
-
     for (const struct gpu_bounce_memory *r = left; r < left + lefts; r++)
         if (gpu_state.driver->cuCtxPushCurrent(r->context) == CU_OK) {
             if (r->by_nccl)
@@ -218,12 +208,11 @@ void gpu_engine_free(void)
 static int place_buffer(struct gpu_op *op, const struct gpu_bounce *what, uint32_t *memory, uint64_t *offset,
                         uint64_t *total)
 {
-    struct gpu_bounce *more;
-
     *memory = 0;
     *offset = 0;
     if (what->bytes == 0 || gpu_export(op->context, what->own, what->bytes, memory, offset))
         return 0;
+    struct gpu_bounce *more;
     if (!grow_array((void **)&op->call.bounce, &op->call.bounces_capacity, op->call.bounces, sizeof *more))
         return -1;
     more = &op->call.bounce[op->call.bounces++];
@@ -238,7 +227,6 @@ static int place_buffer(struct gpu_op *op, const struct gpu_bounce *what, uint32
 static int place_all(struct gpu_op *op, uint64_t *total)
 {
     int rc = 0;
-
     op->call.bounces = 0;
     *total = 0;
     for (size_t i = 0; i < op->pieces.number && rc == 0; i++) {
@@ -291,13 +279,12 @@ static int make_bounces(struct gpu_op *op, uint64_t total, struct err *e)
 
 int gpu_engine_prepare(struct gpu_op *op, struct err *e)
 {
-    uint64_t total;
-
     if (!gpu_engine_has(op->context) || !op->team || op->team->fsm.state == TEAM_STAGES ||
         (op->team->fsm.state == TEAM_NCCL && !op->team->by_engine))
         return 0; /* it is known that the engine will not be asked */
     if (make_call(op) != HVD_SUCCESS)
         return err_set(e, ERR_SYSTEM, "%s", hvd_last_error());
+    uint64_t total;
     if (place_all(op, &total) != 0)
         return err_set(e, ERR_MEMORY, "no memory");
     return op->call.bounces == 0 ? 0 : make_bounces(op, total, e);
@@ -321,9 +308,9 @@ void gpu_engine_forget(struct gpu_op *op)
 
 /* ---- its turn ------------------------------------------------------------------------------------------ */
 
-static struct shm_seat *own_seat(uint32_t slot)
+static struct shm_member_slot *own_member_slot(uint32_t slot)
 {
-    return &region_slot(&client.region, slot)->seat[client.local_rank];
+    return &region_slot(&client.region, slot)->member_slot[client.local_rank];
 }
 
 /* `to` comes in the stream where `from` has come, and what was there before. */
@@ -331,7 +318,6 @@ static int pass_on(struct gpu_op *op, cu_stream stream, cu_event from, cu_event 
 {
     const struct driver *d = gpu_state.driver;
     int rc = gpu_enter(op->context, e);
-
     if (rc == 0) {
         rc = driver_check(d, d->cuStreamWaitEvent(stream, from, 0), e, "letting a stream wait for an event");
         if (rc == 0)
@@ -350,8 +336,7 @@ int gpu_engine_launch(struct gpu_op *op, struct err *e)
 {
     struct shm_device_call *call = op->call.call;
     uint32_t slot = op->tensor->slot, n = op->team->team->size;
-    uint64_t *counts = (uint64_t *)(void *)&call->piece[op->pieces.number], address;
-
+    uint64_t *counts = (uint64_t *)(void *)&call->piece[op->pieces.number];
     call->operation = op->tensor->sequence;
     call->pieces = (uint32_t)op->pieces.number;
     call->known = op->registered;
@@ -360,13 +345,14 @@ int gpu_engine_launch(struct gpu_op *op, struct err *e)
         counts[i] = op->pieces.counts[i];
         counts[n + i] = op->pieces.sent[i];
     }
+    uint64_t address;
     if (!arena_address(call, op->call.bytes, &address))
         return err_set(e, ERR_PROTOCOL, "the engine cannot be told");
     if (pass_on(op, op->team->bridge.stream, op->input_ready, op->team->bridge.input_ready, e) != 0)
         return -1;
     op->by_engine = true;
     op->phase = GPU_LAUNCHING;
-    atomic_store(&own_seat(slot)->call, address);
+    atomic_store(&own_member_slot(slot)->call, address);
     if (!ring_put(&client.mailbox->launch, slot))
         return err_set(e, ERR_PROTOCOL, "the engine cannot be told");
     engine_wake();
@@ -375,7 +361,7 @@ int gpu_engine_launch(struct gpu_op *op, struct err *e)
 
 bool gpu_engine_launched(const struct gpu_op *op)
 {
-    return atomic_load(&own_seat(op->tensor->slot)->launched) == shm_tagged(op->tensor->sequence, 1);
+    return atomic_load(&own_member_slot(op->tensor->slot)->launched) == shm_tagged(op->tensor->sequence, 1);
 }
 
 /* ---- a team -------------------------------------------------------------------------------------------- */
@@ -386,7 +372,6 @@ static int make_event(cu_event *event, uint8_t handle[64], struct err *e)
     struct cu_ipc_event name;
     int rc = driver_check(d, d->cuEventCreate(event, CU_EVENT_NO_TIMING | CU_EVENT_IPC), e,
                           "making an event for the engine");
-
     if (rc == 0)
         rc = driver_check(d, d->cuIpcGetEventHandle(&name, *event), e, "giving an event to the engine");
     if (rc == 0)
@@ -397,7 +382,6 @@ static int make_event(cu_event *event, uint8_t handle[64], struct err *e)
 static int make_bridge(struct gpu_team *team, struct worker_device *q, struct err *e)
 {
     int rc = gpu_enter(team->context, e);
-
     if (rc == 0) {
         rc = driver_stream(gpu_state.driver, &team->bridge.stream, e);
         if (rc == 0)
@@ -417,7 +401,6 @@ int gpu_engine_join(struct gpu_team *team, struct err *e)
                               .rank = team_own_index(team->team),
                               .size = team->team->size};
     int rc = make_bridge(team, &q, e);
-
     memcpy(q.nccl_id, &team->capabilities[0].id, sizeof q.nccl_id);
     memcpy(m.text, &q, sizeof q);
     if (rc == 0 && rpc(&m, -1, NULL, NULL) != HVD_SUCCESS)
@@ -430,7 +413,6 @@ int gpu_engine_join(struct gpu_team *team, struct err *e)
 void gpu_bridge_close(struct gpu_team *team)
 {
     const struct driver *d = gpu_state.driver;
-
     if (!team->bridge.stream || gpu_enter(team->context, NULL) != 0)
         return;
     d->cuStreamDestroy(team->bridge.stream);
@@ -445,15 +427,13 @@ void gpu_bridge_close(struct gpu_team *team)
 
 enum communicator_state gpu_engine_state(const struct gpu_team *team)
 {
-    uint64_t state = atomic_load(&own_seat(team->head->slot)->launched);
-
+    uint64_t state = atomic_load(&own_member_slot(team->head->slot)->launched);
     return state <= COMMUNICATOR_ABORTED ? (enum communicator_state)state : COMMUNICATOR_FAILED;
 }
 
 void gpu_engine_leave(const struct gpu_team *team)
 {
     struct worker_message m = {.type = WORKER_DEVICE_LEAVE, .set = team->team->id};
-
     rpc(&m, -1, NULL, NULL);
 }
 

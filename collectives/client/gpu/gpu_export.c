@@ -35,7 +35,6 @@ static uint64_t ask_driver(unsigned attribute, const void *at)
 {
     unsigned long long answer = 0;
     cu_result result = gpu_state.driver->cuPointerGetAttribute(&answer, attribute, (cu_pointer)(uintptr_t)at);
-
     return result == CU_OK ? answer : 0;
 }
 
@@ -45,7 +44,6 @@ static uint64_t ask_driver(unsigned attribute, const void *at)
 static uint64_t buffer_id(const void *at)
 {
     uint64_t id = ask_driver(CU_POINTER_BUFFER_ID, at), block = ask_driver(CU_POINTER_MEMORY_BLOCK_ID, at);
-
     return id || block ? hash_number(hash_number(HASH_EMPTY, id), block) | 1 : 0;
 }
 
@@ -53,7 +51,6 @@ static uint64_t buffer_id(const void *at)
 static size_t export_position(const struct gpu_context *c, uintptr_t at)
 {
     size_t low = 0, high = c->exports.number;
-
     while (low < high) {
         size_t middle = (low + high) / 2;
         if (c->exports.item[middle].base <= at)
@@ -67,7 +64,6 @@ static size_t export_position(const struct gpu_context *c, uintptr_t at)
 bool gpu_export_close(uint32_t number)
 {
     struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = number};
-
     if (number || gpu_state.closing)
         gpu_state.closing = rpc(&m, -1, NULL, NULL) == HVD_SUCCESS && m.id > 0;
     return !gpu_state.closing;
@@ -84,7 +80,6 @@ bool gpu_export_close(uint32_t number)
 static size_t span_position(const struct gpu_context *c, uintptr_t base, uint64_t bytes)
 {
     size_t low = 0, high = c->exports.spans;
-
     while (low < high) {
         size_t middle = (low + high) / 2;
         const struct gpu_span *s = &c->exports.span[middle];
@@ -102,11 +97,11 @@ static uint32_t give_span(const struct gpu_context *c, const struct gpu_export *
     struct worker_message m = {.type = WORKER_DEVICE_SPAN};
     struct worker_device q = {.gpu = c->exports.engine.gpu};
     uint32_t *number = malloc(n * sizeof *number);
-    int fd = -1, status = HVD_ERR_MEMORY;
-
+    int status = HVD_ERR_MEMORY;
     for (size_t i = 0; number && i < n; i++)
         number[i] = piece[i].number;
-    if (number && (fd = numbers_write(number, n)) >= 0) {
+    int fd = number ? numbers_write(number, n) : -1;
+    if (fd >= 0) {
         memcpy(m.text, &q, sizeof q);
         status = rpc(&m, fd, NULL, NULL);
         close(fd);
@@ -120,7 +115,6 @@ static uint32_t find_span(struct gpu_context *c, const struct gpu_export *piece,
     uintptr_t base = piece[0].base;
     uint64_t bytes = piece[n - 1].base + piece[n - 1].bytes - base;
     size_t i = span_position(c, base, bytes);
-
     if (i < c->exports.spans && c->exports.span[i].base == base && c->exports.span[i].bytes == bytes)
         return c->exports.span[i].number;
     if (!grow_array((void **)&c->exports.span, &c->exports.spans_capacity, c->exports.spans,
@@ -135,7 +129,6 @@ static uint32_t find_span(struct gpu_context *c, const struct gpu_export *piece,
 static void forget_spans(struct gpu_context *c, const struct gpu_export *piece)
 {
     size_t kept = 0;
-
     for (size_t i = 0; i < c->exports.spans; i++) {
         const struct gpu_span *s = &c->exports.span[i];
         if (s->base + s->bytes <= piece->base || piece->base + piece->bytes <= s->base)
@@ -162,7 +155,6 @@ static void forget_export(struct gpu_context *c, size_t i)
 static struct gpu_export *find_known(struct gpu_context *c, uintptr_t at, uint64_t id)
 {
     size_t i;
-
     while ((i = export_position(c, at)) > 0) {
         struct gpu_export *x = &c->exports.item[i - 1];
         if (at - x->base >= x->bytes)
@@ -202,7 +194,6 @@ static void forget_within(struct gpu_context *c, uintptr_t base, uint64_t bytes)
 static struct gpu_export *remember_export(struct gpu_context *c, const struct gpu_export *x)
 {
     size_t i = export_position(c, x->base);
-
     if (!grow_array((void **)&c->exports.item, &c->exports.capacity, c->exports.number, sizeof *x))
         return NULL;
     memmove(&c->exports.item[i + 1], &c->exports.item[i], (c->exports.number - i) * sizeof *x);
@@ -216,7 +207,6 @@ static struct gpu_export *remember_export(struct gpu_context *c, const struct gp
 static bool get_handle(const struct pointer_range *range, struct worker_device *q)
 {
     struct cu_ipc_memory handle;
-
     if (gpu_state.driver->cuIpcGetMemHandle(&handle, (cu_pointer)range->base) != CU_OK)
         return false;
     memcpy(q->handle, &handle, sizeof q->handle);
@@ -229,7 +219,6 @@ static int descriptor_of(const struct pointer_range *range)
     const struct driver *d = gpu_state.driver;
     cu_allocation allocation;
     int fd = -1;
-
     if (d->cuMemRetainAllocationHandle(&allocation, (void *)range->base) != CU_OK)
         return -1;
     if (d->cuMemExportToShareableHandle(&fd, allocation, CU_HANDLE_FD, 0) != CU_OK)
@@ -243,15 +232,14 @@ static bool give_allocation(const struct gpu_context *c, const struct pointer_ra
 {
     struct worker_message m = {.type = WORKER_DEVICE_MEMORY};
     struct worker_device q = {.gpu = c->exports.engine.gpu, .bytes = range->bytes};
-    int fd = -1, status;
-
+    int fd = range->exported == POINTER_BY_FD ? descriptor_of(range) : -1;
     *number = 0;
-    if (range->exported == POINTER_BY_FD && (fd = descriptor_of(range)) < 0)
+    if (range->exported == POINTER_BY_FD && fd < 0)
         return true;
     if (range->exported == POINTER_BY_IPC && !get_handle(range, &q))
         return true;
     memcpy(m.text, &q, sizeof q);
-    status = rpc(&m, fd, NULL, NULL);
+    int status = rpc(&m, fd, NULL, NULL);
     if (fd >= 0)
         close(fd);
     *number = status == HVD_SUCCESS ? m.id : 0;
@@ -273,7 +261,6 @@ static const struct gpu_export *find_allocation(struct gpu_context *c, const voi
     const struct gpu_export *x = id ? find_known(c, (uintptr_t)at, id) : NULL;
     struct pointer_range range;
     struct err e = ERR_INIT;
-
     if (x || !id || pointer_range(at, &range, &e) != 0)
         return x;
     forget_within(c, range.base, range.bytes);
@@ -286,17 +273,16 @@ static const struct gpu_export *find_allocation(struct gpu_context *c, const voi
 bool gpu_export(struct gpu_context *c, const void *at, uint64_t bytes, uint32_t *memory, uint64_t *offset)
 {
     const struct gpu_export *x = find_allocation(c, at);
-    uintptr_t base, end;
     size_t pieces = 1;
-
     *memory = 0;
     *offset = 0;
     if (!x)
         return false;
-    base = x->base;
-    end = base + x->bytes;
+    uintptr_t base = x->base;
+    uintptr_t end = base + x->bytes;
     for (; x->number && end - (uintptr_t)at < bytes; pieces++) {
-        if (!(x = find_allocation(c, (const void *)end)) || x->base != end)
+        x = find_allocation(c, (const void *)end);
+        if (!x || x->base != end)
             return false;
         end += x->bytes;
     }
@@ -314,7 +300,6 @@ static bool remember_registration(struct gpu_team *team, uintptr_t at, bool regi
 {
     struct gpu_registration *more =
         realloc(team->registrations.item, (team->registrations.number + 1) * sizeof *more);
-
     if (!more)
         return false; /* the next operation asks again */
     team->registrations.item = more;
@@ -325,11 +310,10 @@ static bool remember_registration(struct gpu_team *team, uintptr_t at, bool regi
 bool gpu_engine_registered(struct gpu_team *team, const struct gpu_memory *m)
 {
     struct worker_message q = {.type = WORKER_DEVICE_KNOW, .set = team->team->id};
-    uint64_t offset;
-
     for (size_t i = 0; i < team->registrations.number; i++)
         if (team->registrations.item[i].at == m->at)
             return team->registrations.item[i].registered;
+    uint64_t offset;
     if (!m->by_nccl || !gpu_export(team->context, (const void *)m->at, m->bytes, &q.id, &offset) ||
         offset != 0 || rpc(&q, -1, NULL, NULL) != HVD_SUCCESS)
         return remember_registration(team, m->at, false);

@@ -13,12 +13,10 @@
 /* Makes room for n of them. */
 static int reserve_pieces(struct gpu_op *op, size_t n)
 {
-    struct gpu_operation *larger;
-
     op->pieces.number = n;
     if (n <= op->pieces.capacity)
         return HVD_SUCCESS;
-    larger = realloc(op->pieces.piece, 2 * n * sizeof *larger);
+    struct gpu_operation *larger = realloc(op->pieces.piece, 2 * n * sizeof *larger);
     if (!larger)
         return fail(HVD_ERR_MEMORY, "no memory for a group of %zu tensors", n);
     op->pieces.piece = larger;
@@ -29,7 +27,6 @@ static int reserve_pieces(struct gpu_op *op, size_t n)
 static int keep_table(struct gpu_op *op, const struct request *r)
 {
     size_t bytes = r->team->size * sizeof *op->pieces.table;
-
     free(op->pieces.table);
     op->pieces.table = NULL;
     if (!r->table)
@@ -59,7 +56,6 @@ static void describe_group(struct gpu_op *op, const struct request *r, const str
 {
     const struct group *g = r->group;
     size_t size = dtype_size(r->op.dtype);
-
     for (size_t i = 0; i < g->outs; i++) {
         struct gpu_operation *o = &op->pieces.piece[i];
         *o = *one;
@@ -90,7 +86,6 @@ int gpu_describe(struct gpu_op *op, const struct request *r)
                                 .count = r->op.count,
                                 .row_count = r->op.row};
     int status = reserve_pieces(op, r->group ? r->group->outs : 1);
-
     if (status == HVD_SUCCESS)
         status = keep_table(op, r);
     if (status == HVD_SUCCESS)
@@ -120,8 +115,7 @@ bool gpu_count_elements(struct gpu_op *op)
     const struct tensor_view *v = &t->view;
     bool gathers = t->op.what.kind == SHM_ALLGATHER;
     uint32_t n = v->team->size;
-    uint64_t left = t->op.where.room;
-
+    uint64_t left = t->op.where.capacity;
     for (uint32_t i = 0; op_is_ragged(t->op.what.kind) && i < n; i++) {
         if (t->op.recv_counts)
             op->pieces.counts[i] = t->op.recv_counts[i];
@@ -141,7 +135,6 @@ bool gpu_nccl_can(const struct gpu_op *op, struct gpu_why *why)
 {
     const struct gpu_team *team = op->team;
     const struct tensor_op *what = &op->tensor->op.what;
-
     if (what->compression != HVD_COMPRESSION_NONE && !team_is_here(team->team) && !op_is_adasum(what)) {
         *why = (struct gpu_why){"NCCL compresses nothing"};
         return false;
@@ -153,7 +146,6 @@ int gpu_record_result(struct gpu_op *op, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
     int rc = gpu_enter(op->context, e);
-
     if (rc == 0) {
         rc = driver_check(d, d->cuEventRecord(op->result_ready, op->team->stream), e, "recording an event");
         gpu_leave();
@@ -165,7 +157,6 @@ static int wait_for_input(struct gpu_op *op, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
     int rc = gpu_enter(op->context, e);
-
     if (rc == 0) {
         rc = driver_check(d, d->cuStreamWaitEvent(op->team->stream, op->input_ready, 0), e,
                           "letting a stream wait for an event");
@@ -183,12 +174,10 @@ static int break_by(struct gpu_op *op, const struct err *e)
 /* false: not yet; else it is in the stream, or the job ends with *e. */
 static bool has_ended(const struct gpu_op *op, bool *well, struct err *e)
 {
-    enum communicator_state state;
-
     *well = true;
     if (op->by_engine)
         return gpu_engine_launched(op);
-    state = communicator_poll(op->team->communicator, e);
+    enum communicator_state state = communicator_poll(op->team->communicator, e);
     *well = state == COMMUNICATOR_READY;
     return state != COMMUNICATOR_LAUNCHING;
 }
@@ -197,7 +186,6 @@ bool gpu_launched(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
     bool well;
-
     if (!has_ended(op, &well, &e))
         return false;
     if (!well || (op->by_engine ? gpu_engine_record(op, &e) : gpu_record_result(op, &e)) != 0) {
@@ -212,7 +200,6 @@ int gpu_launch(struct gpu_op *op)
 {
     struct gpu_team *team = op->team;
     struct err e = ERR_INIT;
-
     if (team->by_engine)
         return gpu_engine_launch(op, &e) == 0 ? 0 : break_by(op, &e);
     if (wait_for_input(op, &e) != 0 ||

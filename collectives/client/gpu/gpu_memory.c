@@ -33,7 +33,6 @@ static _Atomic bool any; /* hvd_free has to look here */
 static size_t find_position(uintptr_t at)
 {
     size_t low = 0, high = allocations;
-
     while (low < high) {
         size_t middle = (low + high) / 2;
         if (allocation[middle].at <= at)
@@ -48,21 +47,18 @@ static const struct gpu_memory *find_around(const void *at)
 {
     size_t i = find_position((uintptr_t)at);
     const struct gpu_memory *m = i > 0 ? &allocation[i - 1] : NULL;
-
     return m && (uintptr_t)at - m->at < m->bytes ? m : NULL;
 }
 
 int gpu_memory_reserve(void)
 {
     bool grown = grow_array((void **)&allocation, &allocations_capacity, allocations, sizeof *allocation);
-
     return grown ? HVD_SUCCESS : fail(HVD_ERR_MEMORY, "no memory");
 }
 
 void gpu_memory_add(const struct gpu_memory *m)
 {
     size_t i = find_position(m->at);
-
     memmove(&allocation[i + 1], &allocation[i], (allocations - i) * sizeof *m);
     allocation[i] = *m;
     allocations++;
@@ -85,7 +81,6 @@ bool gpu_memory_any(void)
 struct gpu_memory *gpu_memory_at(const void *at)
 {
     size_t i = find_position((uintptr_t)at);
-
     return i > 0 && allocation[i - 1].at == (uintptr_t)at ? &allocation[i - 1] : NULL;
 }
 
@@ -119,7 +114,6 @@ static bool is_registered(struct gpu_team *team, const struct gpu_memory *m)
 static uint64_t mark_one(const struct gpu_op *op, uint64_t mark, const void *at)
 {
     const struct gpu_memory *m = mark ? find_around(at) : NULL;
-
     if (!m || m->freed || m->context->gpu != op->team->context->gpu || !is_registered(op->team, m))
         return 0;
     return hash_number(mark, (uintptr_t)at - m->at) | 1;
@@ -129,7 +123,6 @@ uint64_t gpu_memory_mark(const struct gpu_op *op)
 {
     const struct gpu_team *team = op->team;
     uint64_t mark = HASH_EMPTY;
-
     if (allocations == 0 || team->fsm.state != TEAM_NCCL)
         return 0;
     for (size_t i = 0; i < op->pieces.number && mark; i++) {
@@ -144,14 +137,12 @@ uint64_t gpu_memory_mark(const struct gpu_op *op)
 static void *registered_at(const void *at)
 {
     const struct gpu_memory *m = find_around(at);
-
     return m ? (void *)(uintptr_t)(m->second + ((uintptr_t)at - m->at)) : NULL;
 }
 
 const struct gpu_operation *gpu_memory_registered(struct gpu_op *op)
 {
     struct gpu_operation *known = op->pieces.piece + op->pieces.capacity;
-
     for (size_t i = 0; i < op->pieces.number; i++) {
         known[i] = op->pieces.piece[i];
         known[i].in = registered_at(known[i].in);
@@ -185,7 +176,6 @@ bool gpu_memory_is_used(const struct gpu_memory *m)
 static bool engine_launches(const struct gpu_team *team)
 {
     bool launches = false;
-
     for (uint32_t slot = 0; slot < SHM_SLOTS && !launches; slot++) {
         const struct tensor *t = atomic_load(&client.tensors.by_slot[slot]);
         const struct gpu_op *op = t ? t->gpu : NULL;
@@ -198,7 +188,6 @@ static bool engine_launches(const struct gpu_team *team)
 static bool is_passed(const struct gpu_memory *m)
 {
     bool passed = true;
-
     for (const struct gpu_team *t = gpu_state.teams; t && passed; t = t->next) {
         if (!t->context || t->context->gpu != m->context->gpu || gpu_enter(t->context, NULL) != 0)
             continue;
@@ -215,8 +204,6 @@ static bool is_passed(const struct gpu_memory *m)
 static bool let_go(size_t i)
 {
     const struct gpu_memory m = allocation[i];
-    bool closed;
-
     if (gpu_state.failed || gpu_memory_is_used(&m) || !is_passed(&m) || gpu_enter(m.context, NULL) != 0)
         return false;
     for (struct gpu_team *t = gpu_state.teams; t; t = t->next) {
@@ -225,7 +212,7 @@ static bool let_go(size_t i)
         gpu_engine_deregister(t, &m);
     }
     gpu_export_forget((const void *)m.at);
-    closed = m.by_nccl || gpu_export_close(0); /* a mapping needs no other one */
+    bool closed = m.by_nccl || gpu_export_close(0); /* a mapping needs no other one */
     if (closed)
         gpu_memory_give_back(&m);
     gpu_leave();

@@ -20,9 +20,6 @@ bool gpu_locate_empty(const struct request *r, struct pointer *at)
 {
     const struct gpu_context *c = gpu_state.contexts;
     bool entered = false;
-    cu_context before;
-    cu_device gpu;
-
     *at = (struct pointer){.device = true};
     for (const struct gpu_team *t = gpu_state.teams; t; t = t->next)
         c = t->team == r->team && t->context ? t->context : c;
@@ -31,13 +28,15 @@ bool gpu_locate_empty(const struct request *r, struct pointer *at)
         at->ordinal = c->gpu;
         return true;
     }
-    if (!gpu_state.driver && !(gpu_state.driver = driver_open(NULL)))
+    if (!gpu_open_driver(NULL))
         return false;
     if (context_of_stream(r->stream, &at->context))
         entered = gpu_state.driver->cuCtxPushCurrent(at->context) == CU_OK;
     else if (gpu_state.driver->cuCtxGetCurrent(&at->context) != CU_OK || !at->context)
         return false;
+    cu_device gpu;
     bool found = gpu_state.driver->cuCtxGetDevice(&gpu) == CU_OK;
+    cu_context before;
     if (entered)
         gpu_state.driver->cuCtxPopCurrent(&before);
     at->ordinal = found ? gpu : -1;
@@ -53,11 +52,10 @@ uint8_t gpu_claim_empty(const struct request *r, bool on_device)
 static int choose_gpu(const struct driver *d)
 {
     int n = 0, active = 0;
-    unsigned flags;
-
     if (d->cuDeviceGetCount(&n) != CU_OK || n <= 0)
         return -1;
     int own = client.local_rank % n;
+    unsigned flags;
     for (int i = 0; i < n; i++) /* its own before the others */
         if (d->cuDevicePrimaryCtxGetState((own + i) % n, &flags, &active) == CU_OK && active)
             return (own + i) % n;
@@ -68,29 +66,27 @@ static int choose_gpu(const struct driver *d)
 int gpu_team_choose_gpu(struct gpu_team *team, struct err *e)
 {
     struct gpu_context *c = gpu_state.contexts;
-    int gpu;
-
     if (team->context)
         return 0;
-    if (!gpu_state.driver && !(gpu_state.driver = driver_open(e)))
+    if (!gpu_open_driver(e))
         return -1;
-    if (!c && (gpu = choose_gpu(gpu_state.driver)) < 0)
-        return err_set(e, ERR_SYSTEM, "it has no GPU");
-    if (!c && !(c = gpu_context_find(&(struct pointer){.device = true, .ordinal = gpu}, e)))
-        return -1;
-    return gpu_team_set_context(team, c, e);
+    if (!c) {
+        int gpu = choose_gpu(gpu_state.driver);
+        if (gpu < 0)
+            return err_set(e, ERR_SYSTEM, "it has no GPU");
+        c = gpu_context_find(&(struct pointer){.device = true, .ordinal = gpu}, e);
+    }
+    return c ? gpu_team_set_context(team, c, e) : -1;
 }
 
 /* Makes up for the steps that a call with elements does before the agreement. */
 static int equip_empty(struct gpu_op *op, struct err *e)
 {
-    int rc;
-
     op->context = op->team->context;
     op->stream = op->team->stream; /* the call's own need not wait for it: nothing is written for it */
     if (gpu_make_events(op, e) != 0 || gpu_enter(op->context, e) != 0)
         return -1;
-    rc = gpu_engine_prepare(op, e);
+    int rc = gpu_engine_prepare(op, e);
     if (rc == 0)
         rc = driver_check(gpu_state.driver, gpu_state.driver->cuEventRecord(op->input_ready, op->stream), e,
                           "recording an event");
@@ -101,7 +97,6 @@ static int equip_empty(struct gpu_op *op, struct err *e)
 bool gpu_op_take_part(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
-
     if (op->context || !op->team->context || equip_empty(op, &e) == 0)
         return true;
     op->context = NULL;

@@ -20,7 +20,6 @@ static int find_context(struct tensor *t, const struct request *r, struct gpu_co
     struct pointer at;
     bool found;
     int status = gpu_locate(r, &at, &found);
-
     *context = NULL;
     if (status != HVD_SUCCESS || !found)
         return status;
@@ -34,10 +33,11 @@ static int prepare_op(struct tensor *t, const struct request *r)
     struct gpu_op *op = t->gpu;
     struct gpu_context *context;
     int status = find_context(t, r, &context);
-
     if (status != HVD_SUCCESS)
         return status;
-    if (!op && !(op = t->gpu = calloc(1, sizeof *op)))
+    if (!op)
+        op = t->gpu = calloc(1, sizeof *op);
+    if (!op)
         return fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", t->name);
     op->tensor = t;
     if (op->context != context) {
@@ -77,7 +77,6 @@ static int prepare_op(struct tensor *t, const struct request *r)
 static int prepare_tensor(struct tensor *t, const struct request *r)
 {
     int status = HVD_SUCCESS;
-
     t->op.capacity = 0;
     t->op.small = true;
     if (!client.solo && op_scatters(r->op.kind))
@@ -94,12 +93,11 @@ static int prepare_tensor(struct tensor *t, const struct request *r)
 static int record_input(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
-    int rc, status = HVD_SUCCESS;
+    int status = HVD_SUCCESS;
     bool capturing = false;
-
     if (!op->context)
         return HVD_SUCCESS;
-    rc = gpu_enter(op->context, &e);
+    int rc = gpu_enter(op->context, &e);
     if (rc == 0) {
         status = gpu_is_capturing(op, &capturing);
         if (status == HVD_SUCCESS && capturing)
@@ -116,12 +114,10 @@ static int record_input(struct gpu_op *op)
 static int start_op(struct tensor *t, bool will_wait)
 {
     struct gpu_op *op = t->gpu;
-    int status;
-
     if (!op->team) /* another thread has removed the set since this was prepared */
         return fail(HVD_ERR_SET_UNKNOWN, "tensor \"%s\": process set %d was removed", t->name,
                     t->view.team->id);
-    status = record_input(op);
+    int status = record_input(op);
     if (status != HVD_SUCCESS)
         return status;
     tensor_begin(&t->view, ++t->sequence);
@@ -144,8 +140,6 @@ static int start_op(struct tensor *t, bool will_wait)
 
 static int start_tensor(struct tensor *t, bool will_wait)
 {
-    int status;
-
     if (client.solo)
         return solo_run(t, gpu_solo);
     if (region_poisoned(&client.region)) {
@@ -153,7 +147,7 @@ static int start_tensor(struct tensor *t, bool will_wait)
         return fail_poisoned();
     }
     gpu_lock();
-    status = start_op(t, will_wait);
+    int status = start_op(t, will_wait);
     gpu_unlock();
     return status;
 }
@@ -161,9 +155,6 @@ static int start_tensor(struct tensor *t, bool will_wait)
 static int step_tensor(struct tensor *t)
 {
     struct gpu_op *op = t->gpu;
-    bool ended;
-    int status;
-
     if (region_poisoned(&client.region))
         return 1;
     if (op->waited) /* the lock's holder may have rung already: a waiter that only tried would sleep on */
@@ -173,8 +164,8 @@ static int step_tensor(struct tensor *t)
     if (op->phase == GPU_ARRIVING)
         gpu_op_check(op);
     gpu_thread_wake(gpu_progress());
-    ended = op->phase == GPU_ENQUEUED || op->phase == GPU_FAILED;
-    status = op->phase == GPU_FAILED ? op->status : HVD_SUCCESS;
+    bool ended = op->phase == GPU_ENQUEUED || op->phase == GPU_FAILED;
+    int status = op->phase == GPU_FAILED ? op->status : HVD_SUCCESS;
     if (op->phase == GPU_NOWHERE) {
         op->phase = GPU_IDLE;
         op->elsewhere = true;
@@ -194,10 +185,8 @@ static int step_tensor(struct tensor *t)
 static bool end_tensor(struct tensor *t)
 {
     struct gpu_op *op = t->gpu;
-    bool well;
-
     gpu_lock();
-    well = op->phase == GPU_ENQUEUED;
+    bool well = op->phase == GPU_ENQUEUED;
     if (op->phase != GPU_ENQUEUED && op->phase != GPU_FAILED)
         gpu_abort();
     op->phase = GPU_IDLE;
@@ -212,7 +201,6 @@ static int wait_for_result(struct gpu_op *op, bool capturing, struct err *e)
     const struct driver *d = gpu_state.driver;
     cu_stream stream = op->stream;
     int rc = 0;
-
     if (capturing)
         rc = driver_stream(d, &stream, e);
     if (rc == 0)
@@ -234,15 +222,13 @@ static int take_result(struct tensor *t)
 {
     struct gpu_op *op = t->gpu;
     struct err e = ERR_INIT;
-    unsigned mode;
-    int rc, status = HVD_SUCCESS;
-    bool capturing;
-
+    int status = HVD_SUCCESS;
     if (op->elsewhere || !op->context)
         return HVD_SUCCESS;
-    mode = driver_capture_mode(gpu_state.driver, CU_CAPTURE_MODE_RELAXED);
-    rc = gpu_enter(op->context, &e);
+    unsigned mode = driver_capture_mode(gpu_state.driver, CU_CAPTURE_MODE_RELAXED);
+    int rc = gpu_enter(op->context, &e);
     if (rc == 0) {
+        bool capturing;
         status = gpu_is_capturing(op, &capturing);
         if (status == HVD_SUCCESS)
             rc = wait_for_result(op, capturing, &e);
@@ -256,8 +242,11 @@ static void wait_for_tensor(struct tensor *t, bool begins)
 {
     if (client.solo)
         return;
-    if (!begins && t->op.status == HVD_SUCCESS && (t->op.status = take_result(t)) != HVD_SUCCESS)
-        memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
+    if (!begins && t->op.status == HVD_SUCCESS) {
+        t->op.status = take_result(t);
+        if (t->op.status != HVD_SUCCESS)
+            memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
+    }
     if (begins ? t->phase == PHASE_ENDED : !t->gpu->waited)
         return;
     gpu_lock();
@@ -272,7 +261,6 @@ static void wait_for_tensor(struct tensor *t, bool begins)
 static void free_tensor(struct tensor *t)
 {
     struct gpu_op *op = t->gpu;
-
     gpu_lock();
     gpu_drop_events(op);
     gpu_engine_forget(op);
@@ -287,7 +275,6 @@ static void free_tensor(struct tensor *t)
 static void leave_set(struct gpu_op *op)
 {
     int32_t set = op->team->team->id;
-
     if (op->phase == GPU_ARRIVING)
         gpu_op_check(op);
     if (op->phase == GPU_ARRIVING)
@@ -300,12 +287,11 @@ static void leave_set(struct gpu_op *op)
 
 static void remove_set(const struct team *team)
 {
-    struct gpu_team **at, *gone;
-
     gpu_lock();
+    struct gpu_team **at;
     for (at = &gpu_state.teams; *at && (*at)->team != team; at = &(*at)->next)
         ;
-    gone = *at;
+    struct gpu_team *gone = *at;
     if (gone != NULL) {
         gpu_drain_team(gone, true);
         for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
@@ -351,12 +337,11 @@ static void close_teams(void)
 
 static void close_contexts(void)
 {
-    struct gpu_context *context;
-
     if (!gpu_state.contexts)
         return;
     gpu_lock();
     gpu_engine_free();
+    struct gpu_context *context;
     while ((context = gpu_state.contexts) != NULL) {
         gpu_state.contexts = context->next;
         if (context->pack && gpu_enter(context, NULL) == 0) {

@@ -34,7 +34,6 @@ static void open_on_host(struct gpu_op *op)
     struct tensor *t = op->tensor;
     struct tensor_resolver resolver = {arena_resolve, NULL};
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
-
     if (status != HVD_SUCCESS && (!tensor_still_here(&t->view) || region_poisoned(&client.region)))
         return;
     if (status != HVD_SUCCESS) {
@@ -60,7 +59,6 @@ static void take_settled(struct gpu_op *op)
 {
     struct tensor *t = op->tensor;
     const struct shm_slot *slot = t->view.slot;
-
     if (atomic_load(&slot->settled) != t->sequence)
         return;
     if (slot->status == HVD_SUCCESS && t->op.what.device == OP_EITHER && !slot->device) {
@@ -94,7 +92,6 @@ static struct gpu_op *next_in_order(struct gpu_team *team)
     int rc = order_next(&team->order, &client.region, &slot);
     struct tensor *t = rc == 1 ? atomic_load(&client.tensors.by_slot[slot]) : NULL;
     struct gpu_op *op = t ? t->gpu : NULL;
-
     if (rc == 0)
         return NULL;
     if (op && op->team == team && op->phase == GPU_ARRIVING)
@@ -110,7 +107,6 @@ static struct gpu_op *next_in_order(struct gpu_team *team)
 static void take_operations(struct gpu_team *team)
 {
     struct gpu_op *op;
-
     while (!gpu_state.failed && (op = next_in_order(team)) != NULL) {
         order_take(&team->order, op->tensor->slot, ++op->taken);
         op->phase = GPU_TAKEN;
@@ -140,7 +136,6 @@ static bool is_empty(const struct gpu_op *op)
 static bool end_empty(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
-
     if (op->context && gpu_record_result(op, &e) != 0) {
         gpu_fail_job("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
         return false;
@@ -153,15 +148,12 @@ static bool end_empty(struct gpu_op *op)
 static bool begin_one(struct gpu_op *op)
 {
     struct gpu_team *team = op->team;
-    struct gpu_why why;
-    bool can;
-
     if (!gpu_op_take_part(op))
         return false;
     if (is_empty(op))
         return end_empty(op);
-    why = team->refusal.why;
-    can = team->fsm.state == TEAM_NCCL && gpu_nccl_can(op, &why);
+    struct gpu_why why = team->refusal.why;
+    bool can = team->fsm.state == TEAM_NCCL && gpu_nccl_can(op, &why);
     if (!can && op_reduces(op->tensor->op.what.kind) && dtype_of_devices(op->tensor->op.what.dtype)) {
         gpu_op_fail(op, HVD_ERR_INVALID, "%s are combined by NCCL only, and %s",
                     dtype_name(op->tensor->op.what.dtype), why.text);
@@ -199,7 +191,6 @@ static int watch_stream(const struct gpu_team *team, struct err *e)
     const struct driver *d = gpu_state.driver;
     bool entered = gpu_enter(team->context, NULL) == 0;
     cu_result result = d->cuStreamQuery(team->stream);
-
     if (entered)
         gpu_leave();
     if (result == CU_NOT_READY || (has_gone(result) && !team->first && gpu_staging_need(team) == GPU_NOTHING))
@@ -212,7 +203,6 @@ static void watch_team(struct gpu_team *team)
 {
     struct err e = ERR_INIT;
     bool bad = team->stream && watch_stream(team, &e) != 0;
-
     if (!bad && team->fsm.state == TEAM_NCCL && !team->by_engine)
         bad = communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED;
     if (bad)
@@ -227,7 +217,6 @@ static enum gpu_need larger_need(enum gpu_need a, enum gpu_need b)
 static enum gpu_need progress_team(struct gpu_team *team)
 {
     enum gpu_need need = GPU_NOTHING;
-
     take_operations(team);
     gpu_staging_progress(team);
     if (team->first && !gpu_state.failed && gpu_team_ready(team))
@@ -240,7 +229,6 @@ static enum gpu_need progress_team(struct gpu_team *team)
 enum gpu_need gpu_progress(void)
 {
     enum gpu_need need = gpu_state.pending > 0 ? GPU_ALARM : GPU_NOTHING;
-
     gpu_has_failed();
     for (struct gpu_team *team = gpu_state.teams; team && !gpu_state.failed; team = team->next)
         need = larger_need(need, progress_team(team));
@@ -265,7 +253,6 @@ void gpu_drain_team(struct gpu_team *team, bool goes_on)
     const struct driver *d = gpu_state.driver;
     uint64_t until = clock_now() + DRAIN_NS;
     struct err e = ERR_INIT;
-
     if (!team->stream || gpu_enter(team->context, &e) != 0)
         return;
     while (!gpu_has_failed() && d->cuStreamQuery(team->stream) == CU_NOT_READY) {

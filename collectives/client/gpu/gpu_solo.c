@@ -19,7 +19,6 @@ static int copy_piece(const struct tensor *t, const struct gpu_operation *o, siz
 {
     const struct driver *d = gpu_state.driver;
     size_t bytes = count * dtype_size(t->op.what.dtype);
-
     if (bytes == 0 || !o->out || o->out == o->in)
         return 0;
     return driver_check(d,
@@ -34,14 +33,12 @@ static int compute_piece(const struct tensor *t, const struct gpu_operation *o, 
     cu_stream stream = t->gpu->stream;
     size_t bytes = count * dtype_size(t->op.what.dtype);
     void *memory = bytes ? malloc(bytes) : NULL;
-    int rc;
-
     if (bytes == 0)
         return 0;
     if (!memory)
         return err_set(e, ERR_MEMORY, "no memory for %zu bytes", bytes);
-    rc = driver_check(d, d->cuMemcpyDtoHAsync(memory, (cu_pointer)(uintptr_t)o->in, bytes, stream), e,
-                      "copying from GPU %d", t->gpu->context->gpu);
+    int rc = driver_check(d, d->cuMemcpyDtoHAsync(memory, (cu_pointer)(uintptr_t)o->in, bytes, stream), e,
+                          "copying from GPU %d", t->gpu->context->gpu);
     if (rc == 0)
         rc = driver_check(d, d->cuStreamSynchronize(stream), e, "waiting for a copy");
     if (rc == 0) {
@@ -59,7 +56,6 @@ static int run_pieces(struct tensor *t, struct err *e)
 {
     struct gpu_op *op = t->gpu;
     int rc = 0;
-
     for (size_t i = 0; i < op->pieces.number && rc == 0; i++) {
         const struct gpu_operation *o = &op->pieces.piece[i];
         size_t count = op->pieces.table && !t->op.group ? op->pieces.table[0] : o->count;
@@ -75,9 +71,8 @@ static int run_in_context(struct tensor *t)
     struct err e = ERR_INIT;
     unsigned mode = driver_capture_mode(gpu_state.driver, CU_CAPTURE_MODE_RELAXED);
     int rc = gpu_enter(op->context, &e), status = HVD_SUCCESS;
-    bool capturing;
-
     if (rc == 0) {
+        bool capturing;
         status = gpu_is_capturing(op, &capturing);
         if (status == HVD_SUCCESS && capturing)
             status = gpu_refuse_capture(op);
@@ -92,14 +87,16 @@ static int run_in_context(struct tensor *t)
 int gpu_solo(struct tensor *t)
 {
     int status = op_is_ragged(t->op.what.kind) ? solo_rows(t) : HVD_SUCCESS;
-
     if (status == HVD_SUCCESS && op_reduces(t->op.what.kind) && dtype_of_devices(t->op.what.dtype) &&
         changes_elements(&t->op.what)) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": %s cannot be scaled by one rank alone", t->name,
                  dtype_name(t->op.what.dtype));
         return HVD_ERR_INVALID;
     }
-    if (status == HVD_SUCCESS && (status = run_in_context(t)) != HVD_SUCCESS)
+    if (status != HVD_SUCCESS)
+        return status;
+    status = run_in_context(t);
+    if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%s", hvd_last_error());
     return status;
 }

@@ -42,20 +42,16 @@ static const struct fsm_table table = {"slot", state_names, event_names, rows, s
 
 int gpu_host_begin(struct tensor *t, const struct request *r)
 {
-    int status;
-
     pthread_mutex_lock(&t->lock);
-    status = operation_submit(t, r, false);
+    int status = operation_submit(t, r, false);
     pthread_mutex_unlock(&t->lock);
     return status;
 }
 
 bool gpu_host_ended(struct tensor *t, int *status)
 {
-    bool ended;
-
     pthread_mutex_lock(&t->lock);
-    ended = t->phase == PHASE_ENDED || operation_progress(t);
+    bool ended = t->phase == PHASE_ENDED || operation_progress(t);
     if (ended) {
         *status = t->op.status;
         t->phase = PHASE_IDLE;
@@ -71,7 +67,6 @@ bool gpu_host_ended(struct tensor *t, int *status)
 static size_t page_up(size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
     return (n + page - 1) / page * page;
 }
 
@@ -91,7 +86,6 @@ static void drop_block(char *memory)
 static int make_block(struct gpu_staging_slot *slot, size_t bytes, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
-
     if (bytes <= slot->block_bytes)
         return 0;
     bytes = page_up(bytes < 2 * slot->block_bytes ? 2 * slot->block_bytes : bytes);
@@ -117,7 +111,6 @@ static size_t out_bytes(const struct gpu_op *op)
 {
     const struct tensor *t = op->tensor;
     size_t size = dtype_size(t->op.what.dtype), n = 0;
-
     if (op_is_ragged(t->op.what.kind))
         for (uint32_t i = 0; i < t->view.team->size; i++)
             n += op->pieces.counts[i];
@@ -149,11 +142,9 @@ static pthread_mutex_t copies = PTHREAD_MUTEX_INITIALIZER;
 static void hear_copied(void *data)
 {
     struct gpu_copy *copy = data;
-    bool last;
-
     pthread_mutex_lock(&copies);
     copy->under_way = false;
-    last = !copy->slot;
+    bool last = !copy->slot;
     if (!last) {
         atomic_store(&copy->slot->copied, true);
         doorbell_ring(client.mailbox);
@@ -172,11 +163,9 @@ static void set_under_way(struct gpu_copy *copy, bool is)
 
 static void free_copy(struct gpu_copy *copy)
 {
-    bool unused;
-
     pthread_mutex_lock(&copies);
     copy->slot = NULL;
-    unused = !copy->under_way;
+    bool unused = !copy->under_way;
     pthread_mutex_unlock(&copies);
     if (unused)
         free(copy);
@@ -195,7 +184,6 @@ static int copy_pieces_in(struct gpu_staging_slot *slot, struct err *e)
     struct piece whole = {(void *)(uintptr_t)t->op.in, in_bytes(slot->op)};
     const struct piece *p = g ? g->in : &whole;
     char *to = slot->block;
-
     for (size_t i = 0; i < (g ? g->ins : 1); to += p[i++].bytes)
         if (p[i].bytes > 0 &&
             driver_check(
@@ -213,7 +201,6 @@ static int copy_pieces_out(struct gpu_staging_slot *slot, struct err *e)
     struct piece whole = {t->op.out, out_bytes(slot->op)};
     const struct piece *p = g ? g->out : &whole;
     const char *from = slot->out;
-
     for (size_t i = 0; i < (g ? g->outs : 1); from += p[i++].bytes)
         if (p[i].bytes > 0 && p[i].at &&
             driver_check(
@@ -235,7 +222,6 @@ static int enqueue_in(struct gpu_staging_slot *slot, struct err *e)
     struct gpu_op *op = slot->op;
     bool apart = op_scatters(op->tensor->op.what.kind);
     size_t in = round_to_lines(in_bytes(op));
-
     if (make_block(slot, apart ? in + round_to_lines(out_bytes(op)) : in, e) != 0)
         return -1;
     slot->out = apart ? slot->block + in : slot->block;
@@ -256,13 +242,11 @@ static void copy_in(void *owner)
 {
     struct gpu_staging_slot *slot = owner;
     struct err e = ERR_INIT;
-    int rc;
-
     if (!slot->op->context) { /* nor any elements */
         atomic_store(&slot->copied, true);
         return;
     }
-    rc = gpu_enter(slot->op->context, &e);
+    int rc = gpu_enter(slot->op->context, &e);
     atomic_store(&slot->copied, false);
     if (rc == 0) {
         rc = enqueue_in(slot, &e);
@@ -283,7 +267,6 @@ static void begin_host(void *owner)
                         .out = slot->out,
                         .capacity = out_bytes(op),
                         .table = op->pieces.table};
-
     r.op.device = 0;
     if (gpu_host_begin(slot->host, &r) != HVD_SUCCESS)
         lose_slot(slot, hvd_last_error());
@@ -296,7 +279,6 @@ static void copy_out(void *owner)
     const struct driver *d = gpu_state.driver;
     struct err e = ERR_INIT;
     int rc = op->context ? gpu_enter(op->context, &e) : 0;
-
     if (rc == 0 && op->context) {
         rc = copy_pieces_out(slot, &e);
         if (rc == 0)
@@ -315,12 +297,11 @@ static void copy_out(void *owner)
 
 static bool make_slot(struct gpu_staging_slot *slot, struct gpu_team *team, uint32_t number)
 {
-    char name[sizeof SHM_DEVICE_NAME + 12];
-
     if (slot->host)
         return true;
+    char name[sizeof SHM_DEVICE_NAME + 12];
     snprintf(name, sizeof name, SHM_DEVICE_NAME ".%u", number);
-    if (tensor_find(team->team, name, &slot->host) != HVD_SUCCESS) {
+    if (tensor_keep(team->team, name, &slot->host) != HVD_SUCCESS) {
         slot->host = NULL;
         gpu_fail_job("rank %d: %s", client.rank, hvd_last_error());
         return false;
@@ -341,7 +322,6 @@ bool gpu_stage(struct gpu_op *op)
 {
     struct gpu_team *team = op->team;
     struct gpu_staging_slot *slot = &team->slot[team->staged % GPU_STAGING_SLOTS];
-
     if (slot->op || !make_slot(slot, team, team->staged % GPU_STAGING_SLOTS))
         return false;
     team->staged++;
@@ -353,10 +333,9 @@ bool gpu_stage(struct gpu_op *op)
 
 static void advance_slot(struct gpu_staging_slot *slot)
 {
-    int status;
-
     if (slot->fsm.state == SLOT_COPYING && atomic_load(&slot->copied))
         fsm_post(&slot->fsm, EV_COPIED);
+    int status;
     if (slot->fsm.state != SLOT_RUNNING || !gpu_host_ended(slot->host, &status))
         return;
     if (status == HVD_SUCCESS) {

@@ -48,7 +48,6 @@ static void begin_agreement(struct gpu_team *team, const struct request *r)
 static bool has_agreed(struct gpu_team *team)
 {
     int status;
-
     if (!team->asking || !gpu_host_ended(team->head, &status))
         return false;
     team->asking = false;
@@ -67,7 +66,6 @@ static void refuse_nccl(struct gpu_capabilities *card, const char *remedy, const
 static void describe_rank(const struct gpu_team *team, struct gpu_capabilities *mine)
 {
     struct err e = ERR_INIT;
-
     gpu_open_nccl();
     mine->abilities =
         gpu_abilities(gpu_state.nccl, &team->context->what, team->context->pack, client.region.fuse);
@@ -88,7 +86,6 @@ static void exchange_capabilities(void *owner)
     struct gpu_team *team = owner;
     struct gpu_capabilities *mine = &team->own;
     struct err e = ERR_INIT;
-
     memset(mine, 0, sizeof *mine);
     if (gpu_team_choose_gpu(team, &e) == 0)
         describe_rank(team, mine);
@@ -128,7 +125,6 @@ static void connect_all(void *owner)
 {
     struct gpu_team *team = owner;
     struct err e = ERR_INIT;
-
     team->verdict.connects = team->verdict.round = clock_now();
     team->verdict.own = (int32_t)team_own_index(team->team);
     team->bridge.joined = team->by_engine && gpu_engine_join(team, &e) == 0;
@@ -146,7 +142,6 @@ static bool has_verdict(struct gpu_team *team)
     enum communicator_state state =
         team->by_engine ? gpu_engine_state(team) : communicator_poll(team->communicator, &e);
     bool open = state == COMMUNICATOR_CONNECTING || state == COMMUNICATOR_NONE;
-
     if (team->by_engine)
         err_set(&e, ERR_SYSTEM, "NCCL does not connect in the engine");
     if (open && now - team->verdict.connects < client.region.connect_ms * NSEC_PER_MSEC) {
@@ -165,14 +160,12 @@ static bool has_verdict(struct gpu_team *team)
 static void begin_round(void *owner)
 {
     struct gpu_team *team = owner;
-
     team->verdict.round = clock_now();
 }
 
 static void exchange_verdicts(void *owner)
 {
     struct gpu_team *team = owner;
-
     begin_agreement(team, &(struct request){.team = team->team,
                                             .op = {.kind = SHM_ALLREDUCE,
                                                    .dtype = HVD_INT32,
@@ -194,7 +187,6 @@ static void say_way(void *owner)
 static void drop_communicator(void *owner)
 {
     struct gpu_team *team = owner;
-
     if (team->verdict.least != (int32_t)team_own_index(team->team))
         gpu_way_blame(team, (uint32_t)team->verdict.least % team->team->size, GPU_DEBUG,
                       "is not connected by NCCL");
@@ -225,7 +217,6 @@ static uint8_t verdict_event(int32_t least)
 bool gpu_team_ready(struct gpu_team *team)
 {
     uint8_t before;
-
     do {
         before = team->fsm.state;
         switch ((enum gpu_team_state)before) {
@@ -267,8 +258,9 @@ enum gpu_need gpu_team_need(const struct gpu_team *team)
 static struct gpu_team *make_team(const struct team *team, struct gpu_context *context, struct err *e)
 {
     struct gpu_team *t = calloc(1, sizeof *t);
-
-    if (!t || !(t->capabilities = calloc(team->size, sizeof *t->capabilities))) {
+    if (t)
+        t->capabilities = calloc(team->size, sizeof *t->capabilities);
+    if (!t || !t->capabilities) {
         free(t);
         err_set(e, ERR_MEMORY, "no memory for devices of process set %d", team->id);
         return NULL;
@@ -287,8 +279,6 @@ struct gpu_team *gpu_team_find(const struct team *team, struct gpu_context *cont
 {
     struct err e = ERR_INIT;
     struct gpu_team *t;
-    struct tensor *head;
-
     for (t = gpu_state.teams; t && t->team != team; t = t->next)
         ;
     if (t && context && !t->context && gpu_team_set_context(t, context, &e) != 0) {
@@ -297,7 +287,8 @@ struct gpu_team *gpu_team_find(const struct team *team, struct gpu_context *cont
     }
     if (t)
         return t;
-    if (tensor_find(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
+    struct tensor *head;
+    if (tensor_keep(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
         return NULL;
     t = make_team(team, context, &e);
     if (!t) {
@@ -313,7 +304,6 @@ struct gpu_team *gpu_team_find(const struct team *team, struct gpu_context *cont
 static bool is_busy(const struct gpu_team *team)
 {
     bool is = false;
-
     if (gpu_enter(team->context, NULL) == 0) {
         is = gpu_state.driver->cuStreamQuery(team->stream) == CU_NOT_READY;
         gpu_leave();
@@ -325,9 +315,8 @@ static bool is_busy(const struct gpu_team *team)
 static void leave_engine(struct gpu_team *team)
 {
     uint64_t until = clock_now() + LEAVE_NS;
-    enum communicator_state state;
-
     gpu_engine_leave(team);
+    enum communicator_state state;
     do
         state = gpu_engine_state(team);
     while (!gpu_state.failed && !region_poisoned(&client.region) && state != COMMUNICATOR_FINISHED &&
@@ -344,7 +333,6 @@ static void end_communicator(struct gpu_team *team, bool entered)
     uint64_t until = clock_now() + LEAVE_NS;
     enum communicator_state state = communicator_state(team->communicator);
     struct err e = ERR_INIT;
-
     if (entered && !gpu_state.failed && communicator_finish(team->communicator, &e) == 0) {
         do
             state = communicator_poll(team->communicator, &e);
@@ -359,7 +347,6 @@ static void end_communicator(struct gpu_team *team, bool entered)
 void gpu_team_free(struct gpu_team *team)
 {
     bool entered = team->stream && gpu_enter(team->context, NULL) == 0, settled = false;
-
     if (team->communicator)
         end_communicator(team, entered);
     if (team->bridge.joined)

@@ -29,7 +29,6 @@ static void sleep_until(enum gpu_need need, uint32_t seen)
     struct shm_mailbox *m = client.mailbox;
     bool bell = need == GPU_BELL;
     uint32_t prepared = bell ? doorbell_prepare(m) : 0;
-
     if (bell && (gpu_progress() != GPU_BELL || atomic_load(&own.stop))) {
         doorbell_cancel(m); /* it has changed before the bell was watched */
         return;
@@ -47,7 +46,6 @@ static void sleep_until(enum gpu_need need, uint32_t seen)
 static void look_around(uint64_t *at)
 {
     uint64_t now = clock_now();
-
     if (now - *at < ENGINE_SLICE_MS * NSEC_PER_MSEC)
         return;
     *at = now;
@@ -60,7 +58,6 @@ static void look_around(uint64_t *at)
 static void *run_thread(void *unused)
 {
     uint64_t at = clock_now();
-
     (void)unused;
     gpu_lock();
     while (!atomic_load(&own.stop)) {
@@ -76,16 +73,15 @@ static void *run_thread(void *unused)
 
 int gpu_thread_start(void)
 {
-    sigset_t all, before;
-    int error;
-
     if (own.exists)
         return HVD_SUCCESS;
     atomic_store(&own.stop, false);
     own.watchdog = (struct watchdog){0};
+    sigset_t all;
     sigfillset(&all);
+    sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&own.thread, NULL, run_thread, NULL);
+    int error = pthread_create(&own.thread, NULL, run_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
         return fail(HVD_ERR_SYSTEM, "cannot make a thread for devices: %s", strerror(error));

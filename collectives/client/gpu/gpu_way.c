@@ -13,13 +13,11 @@
 
 void gpu_way_blame(struct gpu_team *team, uint32_t index, const char *remedy, const char *fmt, ...)
 {
-    size_t used;
-    va_list args;
-
     team->refusal.blamed = index;
     team->refusal.remedy = remedy;
     snprintf(team->refusal.why.text, sizeof team->refusal.why.text, "rank %u ", team->team->rank[index]);
-    used = strlen(team->refusal.why.text);
+    size_t used = strlen(team->refusal.why.text);
+    va_list args;
     va_start(args, fmt);
     vsnprintf(team->refusal.why.text + used, sizeof team->refusal.why.text - used, fmt, args);
     va_end(args);
@@ -42,7 +40,6 @@ static int find_double(const struct gpu_team *team, uint32_t *other)
 static void choose_placement(struct gpu_team *team)
 {
     uint32_t n = team->team->size, engines = 0;
-
     for (uint32_t i = 0; i < n; i++)
         engines += team->capabilities[i].by_engine == 1 &&
                    team->capabilities[i].engine.nccl == team->capabilities[0].abilities.nccl;
@@ -58,7 +55,6 @@ static bool can_take_part(struct gpu_team *team, uint32_t i)
 {
     const struct gpu_capabilities *first = &team->capabilities[0];
     struct gpu_capabilities *card = &team->capabilities[i];
-
     card->remedy[sizeof card->remedy - 1] = '\0'; /* it came from another process */
     if (card->abilities.nccl == 0)
         gpu_way_blame(team, i, card->remedy, "cannot use NCCL: %.*s", (int)sizeof card->why, card->why);
@@ -76,9 +72,7 @@ static bool can_take_part(struct gpu_team *team, uint32_t i)
 
 bool gpu_way_check(struct gpu_team *team)
 {
-    uint32_t n = team->team->size, other;
-    int one;
-
+    uint32_t n = team->team->size;
     choose_placement(team);
     team->all = team->capabilities[0].abilities;
     for (uint32_t i = 1; i < n; i++)
@@ -86,7 +80,8 @@ bool gpu_way_check(struct gpu_team *team)
     for (uint32_t i = 0; i < n; i++)
         if (!can_take_part(team, i))
             return false;
-    one = find_double(team, &other);
+    uint32_t other;
+    int one = find_double(team, &other);
     if (one < 0)
         return true;
     gpu_way_blame(team, (uint32_t)one, GPU_SHARE, "has the same GPU as rank %u%s", team->team->rank[other],
@@ -107,7 +102,6 @@ void gpu_way_report(const struct gpu_team *team)
     bool nccl = team->fsm.state == TEAM_NCCL;
     uint32_t me = team_own_index(team->team);
     char name[48];
-
     name_team(team->team, name, sizeof name);
     if (nccl && me == 0)
         rpc_note(LOG_INFO, "%s: GPU tensors go by NCCL %s%s", name, nccl_version_text(team->all.nccl).text,

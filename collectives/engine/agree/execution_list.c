@@ -377,6 +377,23 @@ bool execution_list_has_next(const struct execution_list *list)
     return list->direct || list->first;
 }
 
+static bool has_name(const struct node *n, const char *name)
+{
+    while (n && strcmp(n->desc.name, name) != 0)
+        n = n->next;
+    return n != NULL;
+}
+
+bool execution_list_names(const struct execution_list *list, const char *name)
+{
+    return has_name(list->direct, name) || has_name(list->first, name);
+}
+
+uint64_t execution_list_end(const struct execution_list *list)
+{
+    return list->end;
+}
+
 bool execution_list_next(struct execution_list *list, struct list_entry *entry)
 {
     struct node **from = list->direct ? &list->direct : &list->first, *n = *from;

@@ -55,10 +55,14 @@ int execution_list_append(struct execution_list *list, const struct tensor_desc 
 /* Root: a message with the entries that were appended since the last one; 0 bytes when there are none, or
  * fewer entries than all when they do not fit (call again). -1 with *e: `size` is too small for one. */
 long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e);
-/* Root: what could be fused waits, or not, and what that is; see readiness.h. */
+/* Root: tensors that could be fused wait before the list (true), or go onto the list. A barrier or the like
+ * lets all of them go. */
 void execution_list_hold(struct execution_list *list, bool hold);
+/* Root: something waits, and not because the list is held. */
 bool execution_list_wants_more(const struct execution_list *list);
+/* Root: something waits that others could join, and they do not fill a batch yet. */
 bool execution_list_could_gather(const struct execution_list *list);
+/* Root: another size of what travels as one, from the next entry on. */
 void execution_list_fuse(struct execution_list *list, uint64_t fusion_bytes);
 /* Every entry that was appended, or came, was taken. */
 bool execution_list_is_empty(const struct execution_list *list);
@@ -72,6 +76,10 @@ int execution_list_direct(struct execution_list *list, const struct tensor_desc 
 void execution_list_tell(struct execution_list *list, void (*came)(void *ctx, const struct tensor_desc *desc),
                          void *ctx);
 bool execution_list_has_next(const struct execution_list *list);
+/* An entry of that name is here and was not taken. */
+bool execution_list_names(const struct execution_list *list, const char *name);
+/* The number of the last entry that is here; 0: none ever was. */
+uint64_t execution_list_end(const struct execution_list *list);
 /* The next entry to execute; false when there is none yet. */
 bool execution_list_next(struct execution_list *list, struct list_entry *entry);
 

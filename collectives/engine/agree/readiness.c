@@ -125,7 +125,6 @@ static bool report_difference(const struct readiness *r, struct reported *t, con
 {
     struct tensor_op known = t->desc.what, other = said->desc.what, *a = &known, *b = &other;
     uint32_t host_a = t->witness, host_b = said->witness;
-    char ranks[2][128], value[2][64];
     bool learns = op_goes_along(a, b);
     op_goes_along(b, a);
     int p = op_difference(a, b);
@@ -136,8 +135,10 @@ static bool report_difference(const struct readiness *r, struct reported *t, con
     if (p < 0)
         return false;
     bool swap = host_b < host_a;
+    char ranks[2][128];
     ranks_text(r, swap ? host_b : host_a, ranks[0], sizeof ranks[0]);
     ranks_text(r, swap ? host_a : host_b, ranks[1], sizeof ranks[1]);
+    char value[2][64];
     op_property_text(swap ? b : a, p, value[0], sizeof value[0]);
     op_property_text(swap ? a : b, p, value[1], sizeof value[1]);
     /* The ranks and the values first: a long name may be cut, they may not. */
@@ -247,7 +248,6 @@ static int go_on(struct readiness *r, struct reported **place, struct err *e)
  */
 static int count_report(struct readiness *r, uint32_t who, const struct report *said, struct err *e)
 {
-    char text[TENSOR_ERROR_MAX + 1];
     const struct tensor_desc *desc = &said->desc;
     uint32_t hash = hash_text(0, desc->name);
     struct reported *t = *reported_find(&r->reported, desc->name, hash);
@@ -264,6 +264,7 @@ static int count_report(struct readiness *r, uint32_t who, const struct report *
     t->direct += said->direct;
     if (t->desc.known != said->desc.known)
         t->desc.known = 0;
+    char text[TENSOR_ERROR_MAX + 1];
     bool wrong = said->error[0] || report_difference(r, t, said, text);
     if (wrong && !t->error)
         t->error = strdup(said->error[0] ? said->error : text);
@@ -318,10 +319,10 @@ int readiness_local(struct readiness *r, const struct tensor_desc *desc, const c
 static int receive_ready(struct readiness *r, uint32_t from, struct reader in, uint16_t count, struct err *e)
 {
     struct reader check = in;
-    struct report said;
     bool child = host_tree_is_child(&r->context.tree, from);
     if (!child && (r->context.tree.hosts != 2 || from == r->context.tree.self))
         return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, r->context.tree.self);
+    struct report said;
     for (uint16_t i = 0; i < count; i++)
         if (report_read(&r->context, &check, from, &said, e) < 0)
             return -1;
@@ -339,9 +340,9 @@ static int receive_ready(struct readiness *r, uint32_t from, struct reader in, u
 
 static int queue_down(struct readiness *r, const void *message, size_t size, struct err *e)
 {
-    uint8_t length[4];
     if (r->context.tree.children == 0)
         return 0;
+    uint8_t length[4];
     put_u32(length, (uint32_t)size);
     if (buf_room(&r->down) < size + 4 || buf_put(&r->down, length, 4) < 0 ||
         buf_put(&r->down, message, size) < 0)
@@ -426,34 +427,9 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
     return true;
 }
 
-bool readiness_has_entry(const struct readiness *r)
+struct execution_list *readiness_list(const struct readiness *r)
 {
-    return execution_list_has_next(r->list);
-}
-
-bool readiness_next_entry(struct readiness *r, struct list_entry *entry)
-{
-    return execution_list_next(r->list, entry);
-}
-
-void readiness_hold(struct readiness *r, bool hold)
-{
-    execution_list_hold(r->list, hold);
-}
-
-bool readiness_wants_more(const struct readiness *r)
-{
-    return execution_list_wants_more(r->list);
-}
-
-bool readiness_could_gather(const struct readiness *r)
-{
-    return execution_list_could_gather(r->list);
-}
-
-void readiness_fuse(struct readiness *r, uint64_t fusion_bytes)
-{
-    execution_list_fuse(r->list, fusion_bytes);
+    return r->list;
 }
 
 bool readiness_is_idle(const struct readiness *r)

@@ -76,18 +76,9 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
 /* The next message to send: to host *to. It stays valid until the next call of any function here. false:
  * nothing (more) to send. Call it until false after each batch of readiness_local and readiness_receive. */
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size);
-/* The next entry of the execution list, in order, after readiness_next_message has said that it is all. */
-bool readiness_has_entry(const struct readiness *r);
-bool readiness_next_entry(struct readiness *r, struct list_entry *entry);
-/* Root: tensors that could be fused wait before the list (true), or go onto it. A barrier or the like lets
- * all of them go. */
-void readiness_hold(struct readiness *r, bool hold);
-/* Root: something waits, and not because it is held. */
-bool readiness_wants_more(const struct readiness *r);
-/* Root: something waits that others could join, and they do not fill a batch yet. */
-bool readiness_could_gather(const struct readiness *r);
-/* Root: another size of what travels as one, from the next entry on. */
-void readiness_fuse(struct readiness *r, uint64_t fusion_bytes);
+/* The execution list; readiness_free frees the list. The caller takes entries after readiness_next_message
+ * has said that nothing is left to send. The root holds its list and sets the size of what travels as one. */
+struct execution_list *readiness_list(const struct readiness *r);
 /* Nothing is left to send or to take until something comes, from here or elsewhere. */
 bool readiness_is_idle(const struct readiness *r);
 uint64_t readiness_ignored(const struct readiness *r);

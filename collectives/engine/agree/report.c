@@ -86,9 +86,9 @@ static int read_parts(const struct report_context *c, struct reader *in, uint32_
 int report_read(const struct report_context *c, struct reader *in, uint32_t from, struct report *said,
                 struct err *e)
 {
-    uint32_t flags, expected;
-    bool in_full;
     said->parts = 0;
+    uint32_t flags;
+    bool in_full;
     if (tensor_wire_get(in, c->cache, &said->desc, said->error, &flags, &in_full, e) < 0)
         return -1;
     said->witness = in_full ? read_u32(in) : from;
@@ -100,11 +100,13 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
         return err_set(e, ERR_PROTOCOL, "tensor '%s' cannot be reported directly", said->desc.name);
     if (!said->direct && !host_tree_is_child(&c->tree, from))
         return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, c->tree.self);
+    uint32_t expected;
     if (said->direct)
         expected = said->bytes > 0 && report_contributes(c, &said->desc.what, from);
     else
         expected = said->bytes > 0 && !said->error[0] ? count_contributors(c, &said->desc.what, from) : 0;
     if (flags & TENSOR_HAS_DATA)
         return read_parts(c, in, from, said, expected, e);
-    return expected == 0 ? 0 : err_set(e, ERR_PROTOCOL, "tensor '%s' without its elements", said->desc.name);
+    return expected == 0 ? 0
+                         : err_set(e, ERR_PROTOCOL, "tensor '%s' came without its elements", said->desc.name);
 }

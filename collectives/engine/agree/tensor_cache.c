@@ -4,8 +4,8 @@
 #include <string.h>
 #include "common/base/hash.h"
 
-#define ROOM_SMALLEST 64
-#define BUCKETS_MOST  16384u
+#define ALLOCATED_LEAST 64
+#define BUCKETS_MOST    16384u
 
 struct cached {
     struct tensor_desc desc;
@@ -13,8 +13,8 @@ struct cached {
 };
 
 struct tensor_cache {
-    uint32_t capacity, room, count;
-    struct cached *cached; /* [room] */
+    uint32_t capacity, allocated, count;
+    struct cached *cached; /* [allocated] */
     uint32_t buckets;      /* a power of two */
     uint32_t *bucket;      /* number + 1 */
 };
@@ -77,17 +77,17 @@ const struct tensor_desc *tensor_cache_get(const struct tensor_cache *c, uint32_
 
 int tensor_cache_reserve(struct tensor_cache *c, uint32_t names)
 {
-    uint32_t room = c->room ? c->room : ROOM_SMALLEST;
+    uint32_t allocated = c->allocated ? c->allocated : ALLOCATED_LEAST;
     uint32_t wanted = c->capacity - c->count < names ? c->capacity : c->count + names;
-    if (wanted <= c->room)
+    if (wanted <= c->allocated)
         return 0;
-    while (room < wanted)
-        room *= 2;
-    struct cached *more = realloc(c->cached, room * sizeof *more);
+    while (allocated < wanted)
+        allocated *= 2;
+    struct cached *more = realloc(c->cached, allocated * sizeof *more);
     if (!more)
         return -1;
     c->cached = more;
-    c->room = room;
+    c->allocated = allocated;
     return 0;
 }
 

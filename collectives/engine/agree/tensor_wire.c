@@ -7,9 +7,9 @@
 int tensor_desc_check(const struct tensor_desc *d, struct err *e)
 {
     size_t n = strnlen(d->name, sizeof d->name);
-    char wrong[128];
     if (n == 0 || n > TENSOR_NAME_MAX)
         return err_set(e, ERR_PROTOCOL, "a tensor's name has 1 to %d bytes", TENSOR_NAME_MAX);
+    char wrong[128];
     if (op_wrong(&d->what, 0, wrong, sizeof wrong))
         return err_set(e, ERR_PROTOCOL, "tensor '%s': %s", d->name, wrong);
     return 0;

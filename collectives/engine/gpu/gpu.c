@@ -17,17 +17,18 @@
 /* A free number of the list; it grows. UINT32_MAX: no room. */
 static uint32_t new_memory(struct gpu_owner *o)
 {
-    struct gpu_memory *more;
-    uint32_t n = o->memories, room = n ? 2 * n : 64;
-
+    uint32_t n = o->memories, capacity = n ? 2 * n : 64;
     for (uint32_t i = 0; i < n; i++)
         if (!o->memory[i].at)
             return i;
-    if (room > ENGINE_GPU_MEMORIES_MAX || !(more = realloc(o->memory, room * sizeof *more)))
+    if (capacity > ENGINE_GPU_MEMORIES_MAX)
         return UINT32_MAX;
-    memset(more + n, 0, (room - n) * sizeof *more);
+    struct gpu_memory *more = realloc(o->memory, capacity * sizeof *more);
+    if (!more)
+        return UINT32_MAX;
+    memset(more + n, 0, (capacity - n) * sizeof *more);
     o->memory = more;
-    o->memories = room;
+    o->memories = capacity;
     return n;
 }
 
@@ -37,7 +38,6 @@ static int check_size(const struct driver *driver, const struct gpu_memory *m, s
 {
     cu_pointer base;
     size_t bytes;
-
     if (driver->cuMemGetAddressRange(&base, &bytes, m->at) != CU_OK ||
         (m->at >= base && m->at - base <= bytes && m->bytes <= bytes - (m->at - base)))
         return 0;
@@ -51,10 +51,8 @@ static int open_handle(const struct engine_gpus *d, const struct worker_device *
 {
     const struct driver *driver = d->driver;
     struct cu_ipc_memory handle;
-    cu_result result;
-
     memcpy(&handle, q->handle, sizeof handle);
-    result = driver->cuIpcOpenMemHandle(&m->at, handle, CU_IPC_LAZY_PEER_ACCESS);
+    cu_result result = driver->cuIpcOpenMemHandle(&m->at, handle, CU_IPC_LAZY_PEER_ACCESS);
     if (result != CU_OK)
         m->at = 0;
     if (driver_check(driver, result, e, "opening memory of GPU %d", d->gpu[m->gpu].what.device) != 0)
@@ -66,7 +64,6 @@ static int open_descriptor(const struct engine_gpus *d, int fd, struct gpu_memor
 {
     const struct driver *driver = d->driver;
     struct mapping_part all = {.bytes = m->bytes};
-
     if (driver_need(driver, DRIVER_VMM, e) != 0 ||
         driver_check(
             driver,
@@ -87,16 +84,13 @@ static int open_memory(struct engine *engine, struct gpu_owner *o, const struct 
 {
     struct engine_gpus *d = engine->gpus;
     struct gpu_memory m = {.gpu = q->gpu, .bytes = q->bytes};
-    uint32_t i;
-    int rc;
-
     engine_gpu_close_idle(engine, q->gpu);
-    i = new_memory(o);
+    uint32_t i = new_memory(o);
     if (i == UINT32_MAX)
         return err_set(e, ERR_MEMORY, "no room for one more allocation");
     if (engine_gpu_enter(d, q->gpu, e) != 0)
         return -1;
-    rc = fd >= 0 ? open_descriptor(d, fd, &m, e) : open_handle(d, q, &m, e);
+    int rc = fd >= 0 ? open_descriptor(d, fd, &m, e) : open_handle(d, q, &m, e);
     engine_gpu_leave(d);
     *id = rc == 0 ? i + 1 : 0;
     if (rc != 0 && !m.at && fd < 0 && engine_gpu_closing_of(o) > 0)
@@ -115,7 +109,6 @@ static struct mapping_part *parts_of(struct gpu_owner *o, uint32_t gpu, const ui
 {
     struct mapping_part *part = n > 0 ? malloc(n * sizeof *part) : NULL;
     uint32_t now = ++o->spans;
-
     *bytes = 0;
     for (size_t i = 0; part && i < n; i++) {
         struct gpu_memory *m = engine_gpu_memory_of(o, number[i]);
@@ -137,14 +130,12 @@ static int open_span(struct engine_gpus *d, struct gpu_owner *o, const struct wo
     size_t n = 0;
     uint32_t *number = fd >= 0 ? numbers_read(fd, ENGINE_GPU_MEMORIES_MAX, &n) : NULL, i = new_memory(o);
     struct mapping_part *part = number ? parts_of(o, q->gpu, number, n, &m.bytes) : NULL;
-    int rc = -1;
-
     free(number);
     if (!part)
         return err_set(e, ERR_PROTOCOL, "what came as allocations one behind the other is none");
-    if (i == UINT32_MAX)
-        err_set(e, ERR_MEMORY, "no room for one more allocation");
-    else if ((rc = engine_gpu_enter(d, q->gpu, e)) == 0) {
+    int rc = i == UINT32_MAX ? err_set(e, ERR_MEMORY, "no room for one more allocation")
+                             : engine_gpu_enter(d, q->gpu, e);
+    if (rc == 0) {
         rc = mapping_open(d->driver, d->gpu[q->gpu].what.device, part, n, &m.at, e);
         engine_gpu_leave(d);
     }
@@ -166,7 +157,6 @@ static void close_owner(struct engine *engine, struct gpu_owner *o)
 static void forget_gpus(struct engine *engine)
 {
     struct engine_gpus *d = engine->gpus;
-
     if (!d)
         return;
     engine_gpu_sets_free(engine);
@@ -193,15 +183,15 @@ static int make_known(struct engine *engine, uint32_t member, const struct worke
 {
     struct engine_gpus *d = engine->gpus;
     struct gpu_memory *m = engine_gpu_memory_of(&d->owner[member], q->id);
-    const struct gpu_member *seat = engine_gpu_member_of(engine, member, q->set);
-
-    if (!m || !seat || m->gpu != seat->gpu)
+    const struct gpu_member *gpu_member = engine_gpu_member_of(engine, member, q->set);
+    if (!m || !gpu_member || m->gpu != gpu_member->gpu)
         return err_set(e, ERR_PROTOCOL, "there is no such memory, or process set");
     *known = SHM_DEVICE_ASK_LATER;
-    if (seat->leaves || seat->pending || communicator_state(seat->communicator) != COMMUNICATOR_READY)
+    if (gpu_member->leaves || gpu_member->pending ||
+        communicator_state(gpu_member->communicator) != COMMUNICATOR_READY)
         return 0;
     engine_gpu_map_again(d, m);
-    *known = engine_gpu_known_at(seat, m) ? SHM_DEVICE_KNOWN : SHM_DEVICE_UNKNOWN;
+    *known = engine_gpu_known_at(gpu_member, m) ? SHM_DEVICE_KNOWN : SHM_DEVICE_UNKNOWN;
     return 0;
 }
 
@@ -211,10 +201,9 @@ static int answer_question(struct engine *engine, uint32_t member, const struct 
 {
     struct engine_gpus *d = engine->gpus;
     struct gpu_owner *o = &d->owner[member];
-
     if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_SPAN || q->type == WORKER_DEVICE_JOIN) &&
         (device->gpu >= ENGINE_GPUS_MAX || !d->gpu[device->gpu].context))
-        return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
+        return err_set(e, ERR_PROTOCOL, "no rank has opened that GPU");
     switch (q->type) {
     case WORKER_DEVICE_MEMORY:
         return open_memory(engine, o, device, fd, &a->id, e);
@@ -243,15 +232,14 @@ static int answer_question(struct engine *engine, uint32_t member, const struct 
 bool engine_gpus_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
                         struct worker_message *a)
 {
-    struct worker_device device;
     struct err e = ERR_INIT;
     int fd = reader->number_of_fds == 1 ? reader->fds[0] : -1;
-
     if (!engine->gpus) {
         a->status = HVD_ERR_INVALID;
         snprintf(a->text, sizeof a->text, "the workers of this job run NCCL themselves");
         return true;
     }
+    struct worker_device device;
     memcpy(&device, reader->message.text, sizeof device);
     if (reader->message.type == WORKER_DEVICE_OPEN) {
         engine_gpu_open(engine, member, device.uuid);
@@ -268,7 +256,6 @@ bool engine_gpus_answer(struct engine *engine, uint32_t member, struct worker_re
 static void free_gpus(struct engine *engine)
 {
     struct engine_gpus *d = engine->gpus;
-
     if (!d)
         return;
     forget_gpus(engine);
@@ -300,11 +287,9 @@ static int begin_gpus(struct engine *engine, struct err *e)
 
 static int start_gpus(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
 {
-    struct engine_gpus *d;
-
     if (!config->tuning || !config->tuning->gpu_placement)
         return 0;
-    d = calloc(1, sizeof *d);
+    struct engine_gpus *d = calloc(1, sizeof *d);
     if (d)
         d->owner = calloc(engine->workers.members, sizeof *d->owner);
     if (!d || !d->owner) {

@@ -54,7 +54,7 @@ struct gpu_owner {
 /* A description, checked. */
 struct gpu_given {
     struct gpu_operation *operation;
-    size_t operations, room;
+    size_t operations, capacity;
     size_t *counts; /* and `sent` behind them */
 };
 
@@ -74,8 +74,8 @@ struct gpu_member {
 struct gpu_set {
     struct gpu_set *next;
     struct set *set;
-    uint32_t head;            /* the slot of SHM_DEVICE_NAME */
-    struct gpu_member seat[]; /* [members of the team] */
+    uint32_t head;              /* the slot of SHM_DEVICE_NAME */
+    struct gpu_member member[]; /* [members of the team] */
 };
 
 struct gpu_opening;
@@ -116,14 +116,14 @@ bool engine_gpu_close_progress(struct engine *engine, uint64_t now);
 void engine_gpu_settle(struct engine_gpus *d, uint32_t gpu, cu_stream stream, uint64_t until);
 
 /* gpu_call.c: what lies at `address` is what the member asks for next in the team, where it is `rank`; to
- * seat->call. -1: it cannot be. */
-int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_member *seat, int rank, int size,
-                         uint64_t address, struct err *e);
+ * gpu_member->call. -1: it cannot be. */
+int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_member *gpu_member, int rank,
+                         int size, uint64_t address, struct err *e);
 
 /* Maps the memory a second time, for NCCL, if it is not mapped so and came as a descriptor. */
 void engine_gpu_map_again(const struct engine_gpus *d, struct gpu_memory *m);
 /* The memory's address as this communicator knows it; 0: it does not. */
-cu_pointer engine_gpu_known_at(const struct gpu_member *seat, const struct gpu_memory *m);
+cu_pointer engine_gpu_known_at(const struct gpu_member *gpu_member, const struct gpu_memory *m);
 /* gpu_run.c */
 int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
                     struct err *e);

@@ -27,22 +27,21 @@ int engine_gpu_enter(const struct engine_gpus *d, uint32_t gpu, struct err *e)
 void engine_gpu_leave(const struct engine_gpus *d)
 {
     cu_context before;
-
     d->driver->cuCtxPopCurrent(&before);
 }
 
 struct gpu_memory *engine_gpu_memory_of(const struct gpu_owner *o, uint32_t number)
 {
     struct gpu_memory *m = number > 0 && number <= o->memories ? &o->memory[number - 1] : NULL;
-
     return m && m->at && !m->closing ? m : NULL;
 }
 
 /* ---- registered with NCCL ------------------------------------------------------------------------------ */
 
-cu_pointer engine_gpu_known_at(const struct gpu_member *seat, const struct gpu_memory *m)
+cu_pointer engine_gpu_known_at(const struct gpu_member *gpu_member, const struct gpu_memory *m)
 {
-    return m->second && communicator_register(seat->communicator, (void *)(uintptr_t)m->second, m->bytes)
+    return m->second &&
+                   communicator_register(gpu_member->communicator, (void *)(uintptr_t)m->second, m->bytes)
                ? m->second
                : 0;
 }
@@ -52,7 +51,6 @@ void engine_gpu_map_again(const struct engine_gpus *d, struct gpu_memory *m)
 {
     const struct mapping_part all = {m->allocation, m->bytes};
     struct err e = ERR_INIT;
-
     if (m->second || !m->allocation || !d->nccl->ncclCommRegister || engine_gpu_enter(d, m->gpu, &e) != 0)
         return;
     if (mapping_open(d->driver, d->gpu[m->gpu].what.device, &all, 1, &m->second, &e) != 0)
@@ -66,18 +64,18 @@ static void make_unknown(const struct engine_gpus *d, struct gpu_memory *m)
         return;
     for (struct gpu_set *s = d->sets; s; s = s->next)
         for (uint32_t i = 0; i < s->set->team->members; i++)
-            if (s->seat[i].stream)
-                communicator_deregister(s->seat[i].communicator, (void *)(uintptr_t)m->second);
+            if (s->member[i].stream)
+                communicator_deregister(s->member[i].communicator, (void *)(uintptr_t)m->second);
     mapping_close(d->driver, m->second, m->bytes);
     m->second = 0;
 }
 
 /* ---- let go -------------------------------------------------------------------------------------------- */
 
-static bool has_ended(const struct engine_gpus *d, const struct gpu_member *seat)
+static bool has_ended(const struct engine_gpus *d, const struct gpu_member *gpu_member)
 {
-    return !seat->launching && communicator_state(seat->communicator) != COMMUNICATOR_LAUNCHING &&
-           d->driver->cuStreamQuery(seat->stream) != CU_NOT_READY;
+    return !gpu_member->launching && communicator_state(gpu_member->communicator) != COMMUNICATOR_LAUNCHING &&
+           d->driver->cuStreamQuery(gpu_member->stream) != CU_NOT_READY;
 }
 
 /* Of the GPU whose context is current. A stream that has failed does not keep anybody waiting. */
@@ -85,7 +83,7 @@ static bool is_idle(const struct engine_gpus *d, uint32_t gpu)
 {
     for (const struct gpu_set *s = d->sets; s; s = s->next)
         for (uint32_t m = 0; m < s->set->team->members; m++)
-            if (s->seat[m].stream && s->seat[m].gpu == gpu && !has_ended(d, &s->seat[m]))
+            if (s->member[m].stream && s->member[m].gpu == gpu && !has_ended(d, &s->member[m]))
                 return false;
     return true;
 }
@@ -93,7 +91,6 @@ static bool is_idle(const struct engine_gpus *d, uint32_t gpu)
 static void close_memory(struct engine_gpus *d, struct gpu_memory *m)
 {
     const struct driver *driver = d->driver;
-
     make_unknown(d, m);
     if (m->allocation || m->span)
         mapping_close(driver, m->at, m->bytes);
@@ -118,7 +115,6 @@ void engine_gpu_close_idle(struct engine *engine, uint32_t gpu)
 {
     struct engine_gpus *d = engine->gpus;
     struct err e = ERR_INIT;
-
     if (d->gpu[gpu].closing == 0 || d->gpu[gpu].lost || engine_gpu_enter(d, gpu, &e) != 0)
         return;
     if (is_idle(d, gpu))
@@ -129,7 +125,6 @@ void engine_gpu_close_idle(struct engine *engine, uint32_t gpu)
 bool engine_gpu_close_progress(struct engine *engine, uint64_t now)
 {
     struct engine_gpus *d = engine->gpus;
-
     if (d->closing == 0)
         return false;
     if (now - d->looked >= LOOK_NS) {
@@ -143,7 +138,6 @@ bool engine_gpu_close_progress(struct engine *engine, uint64_t now)
 void engine_gpu_close(struct engine *engine, struct gpu_memory *m)
 {
     struct engine_gpus *d = engine->gpus;
-
     m->closing = true;
     d->closing++;
     d->gpu[m->gpu].closing++;
@@ -153,7 +147,6 @@ void engine_gpu_close(struct engine *engine, struct gpu_memory *m)
 uint32_t engine_gpu_closing_of(const struct gpu_owner *o)
 {
     uint32_t n = 0;
-
     for (const struct gpu_memory *m = o->memory; m < o->memory + o->memories; m++)
         n += m->closing;
     return n;
@@ -163,10 +156,9 @@ void engine_gpu_settle(struct engine_gpus *d, uint32_t gpu, cu_stream stream, ui
 {
     const struct timespec moment = {.tv_nsec = NSEC_PER_MSEC};
     struct err e = ERR_INIT;
-    cu_result result;
-
     if (d->gpu[gpu].lost || engine_gpu_enter(d, gpu, &e) != 0)
         return;
+    cu_result result;
     while ((result = d->driver->cuStreamQuery(stream)) == CU_NOT_READY && clock_now() < until)
         nanosleep(&moment, NULL);
     d->gpu[gpu].lost = result == CU_NOT_READY;

@@ -32,7 +32,6 @@ struct gpu_opening {
 static int find_gpu(const struct driver *d, const uint8_t uuid[16], struct driver_device *into, struct err *e)
 {
     int n = 0;
-
     if (driver_check(d, d->cuDeviceGetCount(&n), e, "counting GPUs") != 0)
         return -1;
     for (int i = 0; i < n; i++)
@@ -46,13 +45,12 @@ static int find_gpu(const struct driver *d, const uint8_t uuid[16], struct drive
 /* In its primary context, which is current for as long as kernels are loaded. */
 static int open_context(const struct driver *d, struct opened_gpu *g, struct err *e)
 {
-    cu_context before;
-
     if (driver_check(d, d->cuDevicePrimaryCtxRetain(&g->context, g->what.device), e, "using GPU %d",
                      g->what.device) != 0)
         return -1;
     if (driver_check(d, d->cuCtxPushCurrent(g->context), e, "using GPU %d", g->what.device) == 0) {
         g->pack = pack_open(d, e);
+        cu_context before;
         d->cuCtxPopCurrent(&before);
     }
     if (g->pack)
@@ -74,9 +72,10 @@ static void keep_buffers_apart(const struct nccl *n)
 static void open_gpu(struct gpu_opening *o)
 {
     struct err *e = &o->error;
-
-    if ((o->driver = driver_open(e)) && driver_need(o->driver, DRIVER_IPC, e) == 0 &&
-        (o->nccl = nccl_open(e)) && find_gpu(o->driver, o->uuid, &o->gpu.what, e) == 0)
+    o->driver = driver_open(e);
+    if (o->driver && driver_need(o->driver, DRIVER_IPC, e) == 0)
+        o->nccl = nccl_open(e);
+    if (o->nccl && find_gpu(o->driver, o->uuid, &o->gpu.what, e) == 0)
         open_context(o->driver, &o->gpu, e);
     if (o->nccl)
         keep_buffers_apart(o->nccl);
@@ -87,7 +86,6 @@ static void *open_in_thread(void *argument)
     struct gpu_opening *o = argument;
     uint64_t one = 1;
     int kick = o->kick;
-
     open_gpu(o);
     atomic_store(&o->ended, true); /* it is the loop's from now on */
     if (write(kick, &one, sizeof one) < 0)
@@ -112,7 +110,6 @@ static void answer_member(struct engine *engine, uint32_t member, const struct o
     const struct engine_gpus *d = engine->gpus;
     uint32_t rank = engine->region.rank[member];
     struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = WORKER_DEVICE_OPEN};
-
     engine->gpus->owner[member].asks = false;
     if (g) {
         struct gpu_abilities able = gpu_abilities(d->nccl, &g->what, g->pack, engine->region.fuse);
@@ -134,15 +131,13 @@ static void answer_member(struct engine *engine, uint32_t member, const struct o
 static struct gpu_opening *start_opening(const struct engine *engine, const uint8_t uuid[16], struct err *e)
 {
     struct gpu_opening *o = calloc(1, sizeof *o);
-    int error;
-
     if (!o) {
         err_set(e, ERR_MEMORY, "no memory");
         return NULL;
     }
     memcpy(o->uuid, uuid, sizeof o->uuid);
     o->kick = fcntl(engine->loop.kick.fd, F_DUPFD_CLOEXEC, 0);
-    error = o->kick < 0 ? errno : quiet_thread_start(open_in_thread, o);
+    int error = o->kick < 0 ? errno : quiet_thread_start(open_in_thread, o);
     if (!error)
         return o;
     if (o->kick >= 0)
@@ -156,7 +151,6 @@ static struct gpu_opening *start_opening(const struct engine *engine, const uint
 static void go_on(struct engine *engine)
 {
     struct engine_gpus *d = engine->gpus;
-
     for (uint32_t i = 0; i < engine->workers.members && !d->opening; i++) {
         struct gpu_owner *o = &d->owner[i];
         const struct opened_gpu *g = o->asks ? find_opened(d, o->uuid) : NULL;
@@ -173,7 +167,6 @@ static void go_on(struct engine *engine)
 void engine_gpu_open(struct engine *engine, uint32_t member, const uint8_t uuid[16])
 {
     struct gpu_owner *o = &engine->gpus->owner[member];
-
     o->asks = true;
     memcpy(o->uuid, uuid, sizeof o->uuid);
     go_on(engine);
@@ -189,7 +182,6 @@ void engine_gpus_begin(struct engine *engine, uint32_t member)
 static const struct opened_gpu *take_opened(struct engine_gpus *d, const struct gpu_opening *o, struct err *e)
 {
     struct opened_gpu *g = d->gpu;
-
     *e = o->error;
     if (!o->gpu.pack)
         return NULL;
@@ -209,13 +201,11 @@ void engine_gpu_open_progress(struct engine *engine)
 {
     struct engine_gpus *d = engine->gpus;
     struct gpu_opening *o = d->opening;
-    const struct opened_gpu *g;
     struct err e = ERR_INIT;
-
     if (!o || !atomic_load(&o->ended))
         return;
     d->opening = NULL;
-    g = take_opened(d, o, &e);
+    const struct opened_gpu *g = take_opened(d, o, &e);
     for (uint32_t i = 0; i < engine->workers.members; i++)
         if (d->owner[i].asks && memcmp(d->owner[i].uuid, o->uuid, sizeof o->uuid) == 0)
             answer_member(engine, i, g, &e);

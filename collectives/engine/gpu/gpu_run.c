@@ -20,16 +20,15 @@
 
 /* ---- words that the ranks read ------------------------------------------------------------------------- */
 
-static struct shm_seat *shared_seat(const struct engine *engine, uint32_t slot, const struct set *set,
-                                    uint32_t m)
+static struct shm_member_slot *shared_slot(const struct engine *engine, uint32_t slot, const struct set *set,
+                                           uint32_t m)
 {
-    return &region_slot(&engine->region, slot)->seat[set->team->local[m]];
+    return &region_slot(&engine->region, slot)->member_slot[set->team->local[m]];
 }
 
 static void ring_member(const struct engine *engine, const struct set *set, uint32_t m)
 {
     struct shm_mailbox *box = region_mailbox(&engine->region, set->team->local[m]);
-
     if (doorbell_has_sleeper(box))
         doorbell_ring(box);
     if (atomic_load(&box->alarm_wanted))
@@ -38,13 +37,12 @@ static void ring_member(const struct engine *engine, const struct set *set, uint
 
 static void tell_state(const struct engine *engine, struct gpu_set *s, uint32_t m)
 {
-    struct gpu_member *seat = &s->seat[m];
-    enum communicator_state now = communicator_state(seat->communicator);
-
-    if (now == seat->told)
+    struct gpu_member *gpu_member = &s->member[m];
+    enum communicator_state now = communicator_state(gpu_member->communicator);
+    if (now == gpu_member->told)
         return;
-    seat->told = now;
-    atomic_store(&shared_seat(engine, s->head, s->set, m)->launched, (uint64_t)now);
+    gpu_member->told = now;
+    atomic_store(&shared_slot(engine, s->head, s->set, m)->launched, (uint64_t)now);
     ring_member(engine, s->set, m);
 }
 
@@ -53,7 +51,6 @@ static void tell_state(const struct engine *engine, struct gpu_set *s, uint32_t 
 static struct gpu_set *find_set(const struct engine_gpus *d, const struct set *set)
 {
     struct gpu_set *s = d->sets;
-
     while (s && s->set != set)
         s = s->next;
     return s;
@@ -63,14 +60,13 @@ static struct gpu_set *make_set(struct engine *engine, struct set *set, struct e
 {
     struct gpu_set *s = find_set(engine->gpus, set);
     uint32_t head = names_find(engine, set, SHM_DEVICE_NAME);
-
     if (s)
         return s;
     if (head == UINT32_MAX) {
         err_set(e, ERR_PROTOCOL, "process set %d has no order of devices", set->team->id);
         return NULL;
     }
-    s = calloc(1, sizeof *s + set->team->members * sizeof s->seat[0]);
+    s = calloc(1, sizeof *s + set->team->members * sizeof s->member[0]);
     if (!s) {
         err_set(e, ERR_MEMORY, "no memory for devices of process set %d", set->team->id);
         return NULL;
@@ -89,7 +85,6 @@ static uint32_t member_of(const struct set *set, uint32_t local)
 static int open_event(const struct driver *d, const uint8_t from[64], cu_event *event, struct err *e)
 {
     struct cu_ipc_event handle;
-
     memcpy(&handle, from, sizeof handle);
     if (driver_check(d, d->cuIpcOpenEventHandle(event, handle), e, "opening an event in the engine") == 0)
         return 0;
@@ -98,19 +93,19 @@ static int open_event(const struct driver *d, const uint8_t from[64], cu_event *
 }
 
 /* Before the rank hears that it has left: then its own go. */
-static void close_events(const struct engine_gpus *d, struct gpu_member *seat)
+static void close_events(const struct engine_gpus *d, struct gpu_member *gpu_member)
 {
-    if (!seat->given || engine_gpu_enter(d, seat->gpu, NULL) != 0)
+    if (!gpu_member->given || engine_gpu_enter(d, gpu_member->gpu, NULL) != 0)
         return;
-    d->driver->cuEventDestroy(seat->given);
-    if (seat->done)
-        d->driver->cuEventDestroy(seat->done);
-    seat->given = seat->done = NULL;
+    d->driver->cuEventDestroy(gpu_member->given);
+    if (gpu_member->done)
+        d->driver->cuEventDestroy(gpu_member->done);
+    gpu_member->given = gpu_member->done = NULL;
     engine_gpu_leave(d);
 }
 
-static int open_seat(struct engine_gpus *d, struct gpu_set *s, struct gpu_member *seat,
-                     const struct worker_device *q, struct err *e)
+static int open_member(struct engine_gpus *d, struct gpu_set *s, struct gpu_member *gpu_member,
+                       const struct worker_device *q, struct err *e)
 {
     const struct opened_gpu *g = &d->gpu[q->gpu];
     struct communicator_member who = {.d = d->driver,
@@ -121,43 +116,40 @@ static int open_seat(struct engine_gpus *d, struct gpu_set *s, struct gpu_member
                                       .rank = (int)q->rank,
                                       .size = (int)q->size,
                                       .fuse = q->fuse};
-    struct nccl_id id;
     char label[24];
-    int rc;
-
     snprintf(label, sizeof label, "set %d", s->set->team->id);
+    struct nccl_id id;
     memcpy(&id, q->nccl_id, sizeof id);
-    seat->gpu = q->gpu;
+    gpu_member->gpu = q->gpu;
     if (engine_gpu_enter(d, q->gpu, e) != 0)
         return -1;
-    rc = driver_stream(d->driver, &seat->stream, e);
+    int rc = driver_stream(d->driver, &gpu_member->stream, e);
     if (rc == 0)
-        rc = open_event(d->driver, q->given, &seat->given, e);
+        rc = open_event(d->driver, q->given, &gpu_member->given, e);
     if (rc == 0)
-        rc = open_event(d->driver, q->done, &seat->done, e);
+        rc = open_event(d->driver, q->done, &gpu_member->done, e);
     engine_gpu_leave(d);
     if (rc != 0)
         return -1;
-    seat->communicator = communicator_new(&who, label, e);
-    return seat->communicator ? communicator_connect(seat->communicator, &id, e) : -1;
+    gpu_member->communicator = communicator_new(&who, label, e);
+    return gpu_member->communicator ? communicator_connect(gpu_member->communicator, &id, e) : -1;
 }
 
 /* The member's operations have ended, or a thread ends them. */
-static void close_seat(const struct engine_gpus *d, struct gpu_member *seat)
+static void close_member(const struct engine_gpus *d, struct gpu_member *gpu_member)
 {
     struct err e = ERR_INIT;
-
-    if (!seat->stream)
+    if (!gpu_member->stream)
         return;
-    communicator_free(seat->communicator);
-    close_events(d, seat);
-    if (engine_gpu_enter(d, seat->gpu, &e) == 0) {
-        d->driver->cuStreamDestroy(seat->stream);
+    communicator_free(gpu_member->communicator);
+    close_events(d, gpu_member);
+    if (engine_gpu_enter(d, gpu_member->gpu, &e) == 0) {
+        d->driver->cuStreamDestroy(gpu_member->stream);
         engine_gpu_leave(d);
     }
-    free(seat->call.operation);
-    free(seat->call.counts);
-    *seat = (struct gpu_member){.gpu = 0};
+    free(gpu_member->call.operation);
+    free(gpu_member->call.counts);
+    *gpu_member = (struct gpu_member){.gpu = 0};
 }
 
 int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
@@ -165,8 +157,6 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
 {
     struct engine_gpus *d = engine->gpus;
     uint32_t m = member_of(set, member);
-    struct gpu_set *s;
-
     if (q->fuse > engine->region.fuse)
         return err_set(e, ERR_PROTOCOL, "the rank wants %u bytes for small tensors, more than the job has",
                        q->fuse);
@@ -174,38 +164,35 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
         return err_set(e, ERR_PROTOCOL, "the rank asks for a process set that it is not in");
     if (d->aborted)
         return err_set(e, ERR_CLOSED, "the job has failed");
-    s = make_set(engine, set, e);
+    struct gpu_set *s = make_set(engine, set, e);
     if (!s)
         return -1;
-    if (s->seat[m].stream)
+    if (s->member[m].stream)
         return err_set(e, ERR_PROTOCOL, "it has joined process set %d already", set->team->id);
-    atomic_store(&shared_seat(engine, s->head, set, m)->launched, (uint64_t)COMMUNICATOR_NONE);
-    if (open_seat(d, s, &s->seat[m], q, e) == 0)
+    atomic_store(&shared_slot(engine, s->head, set, m)->launched, (uint64_t)COMMUNICATOR_NONE);
+    if (open_member(d, s, &s->member[m], q, e) == 0)
         return 0;
-    close_seat(d, &s->seat[m]);
+    close_member(d, &s->member[m]);
     return -1;
 }
 
 struct gpu_member *engine_gpu_member_of(const struct engine *engine, uint32_t member, int32_t id)
 {
     struct gpu_set *s = engine->gpus->sets;
-    uint32_t m;
-
     while (s && s->set->team->id != id) /* it may be removed by now */
         s = s->next;
-    m = s ? member_of(s->set, member) : UINT32_MAX;
-    return m != UINT32_MAX && s->seat[m].stream ? &s->seat[m] : NULL;
+    uint32_t m = s ? member_of(s->set, member) : UINT32_MAX;
+    return m != UINT32_MAX && s->member[m].stream ? &s->member[m] : NULL;
 }
 
 int engine_gpu_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
 {
-    struct gpu_member *seat = engine_gpu_member_of(engine, member, id);
-
-    if (!seat)
+    struct gpu_member *gpu_member = engine_gpu_member_of(engine, member, id);
+    if (!gpu_member)
         return err_set(e, ERR_PROTOCOL, "the rank asks for a process set that it is not in");
-    seat->leaves = true;
-    if (seat->pending || communicator_finish(seat->communicator, e) != 0)
-        communicator_abort(seat->communicator, 0);
+    gpu_member->leaves = true;
+    if (gpu_member->pending || communicator_finish(gpu_member->communicator, e) != 0)
+        communicator_abort(gpu_member->communicator, 0);
     return 0;
 }
 
@@ -213,7 +200,7 @@ bool engine_gpu_is_idle(const struct engine *engine, uint32_t member)
 {
     for (const struct gpu_set *s = engine->gpus->sets; s; s = s->next) {
         uint32_t m = member_of(s->set, member);
-        if (m != UINT32_MAX && s->seat[m].stream)
+        if (m != UINT32_MAX && s->member[m].stream)
             return false;
     }
     return true;
@@ -223,26 +210,25 @@ static void abort_all(struct engine_gpus *d)
 {
     for (struct gpu_set *s = d->sets; s; s = s->next)
         for (uint32_t m = 0; m < s->set->team->members; m++)
-            if (s->seat[m].stream)
-                communicator_abort(s->seat[m].communicator, 0);
+            if (s->member[m].stream)
+                communicator_abort(s->member[m].communicator, 0);
 }
 
 void engine_gpu_sets_free(struct engine *engine)
 {
-    uint64_t until = clock_now() + ABORT_NS, now;
-    struct gpu_set *s;
-
+    uint64_t until = clock_now() + ABORT_NS;
     abort_all(engine->gpus);
+    struct gpu_set *s;
     while ((s = engine->gpus->sets) != NULL) {
         engine->gpus->sets = s->next;
         for (uint32_t m = 0; m < s->set->team->members; m++) {
-            now = clock_now();
-            if (s->seat[m].stream) {
-                communicator_abort(s->seat[m].communicator,
+            uint64_t now = clock_now();
+            if (s->member[m].stream) {
+                communicator_abort(s->member[m].communicator,
                                    now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0);
-                engine_gpu_settle(engine->gpus, s->seat[m].gpu, s->seat[m].stream, until);
+                engine_gpu_settle(engine->gpus, s->member[m].gpu, s->member[m].stream, until);
             }
-            close_seat(engine->gpus, &s->seat[m]);
+            close_member(engine->gpus, &s->member[m]);
         }
         free(s);
     }
@@ -262,7 +248,6 @@ static void fail_rank(struct engine *engine, const struct set *set, uint32_t m, 
 {
     uint32_t rank = team_rank(set->team, m);
     char text[SHM_TEXT_MAX];
-
     snprintf(text, sizeof text, "rank %u on %.100s: %.300s", rank, engine->host[engine->self].name, why);
     engine_poison(engine, HVD_ERR_PEER, text);
     engine_gpus_abort(engine);
@@ -274,20 +259,19 @@ static void take_operation(struct engine *engine, uint32_t member, uint32_t slot
     struct set *set = engine->names.name[slot].text ? engine->names.name[slot].set : NULL;
     struct gpu_set *s = set ? find_set(engine->gpus, set) : NULL;
     uint32_t m = member_of(set, member);
-    struct gpu_member *seat = s && m != UINT32_MAX ? &s->seat[m] : NULL;
+    struct gpu_member *gpu_member = s && m != UINT32_MAX ? &s->member[m] : NULL;
     struct err e = ERR_INIT;
-
-    if (!seat || !seat->stream || seat->pending || seat->leaves) {
+    if (!gpu_member || !gpu_member->stream || gpu_member->pending || gpu_member->leaves) {
         err_set(&e, ERR_PROTOCOL, "rank %u on %.100s asks for an operation on a GPU out of turn",
                 engine->region.rank[member], engine->host[engine->self].name);
         engine_poison(engine, HVD_ERR_PEER, e.text);
         engine_gpus_abort(engine);
         return;
     }
-    seat->slot = slot;
-    seat->pending = true;
-    if (engine_gpu_take_call(engine, member, seat, (int)set->team->member[m], (int)set->team->size,
-                             atomic_load(&shared_seat(engine, slot, set, m)->call), &e) != 0)
+    gpu_member->slot = slot;
+    gpu_member->pending = true;
+    if (engine_gpu_take_call(engine, member, gpu_member, (int)set->team->member[m], (int)set->team->size,
+                             atomic_load(&shared_slot(engine, slot, set, m)->call), &e) != 0)
         fail_rank(engine, set, m, e.text);
 }
 
@@ -305,19 +289,18 @@ static void collect_operations(struct engine *engine)
     }
 }
 
-static int launch_operation(const struct engine_gpus *d, struct gpu_member *seat, struct err *e)
+static int launch_operation(const struct engine_gpus *d, struct gpu_member *gpu_member, struct err *e)
 {
-    int rc = engine_gpu_enter(d, seat->gpu, e);
-
+    int rc = engine_gpu_enter(d, gpu_member->gpu, e);
     if (rc == 0) {
-        rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(seat->stream, seat->given, 0), e,
-                          "letting a stream wait for an event");
+        rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(gpu_member->stream, gpu_member->given, 0),
+                          e, "letting a stream wait for an event");
         engine_gpu_leave(d);
     }
     if (rc == 0)
-        rc = communicator_run(seat->communicator, seat->call.operation, seat->call.operations, seat->stream,
-                              e);
-    seat->launching = rc == 0;
+        rc = communicator_run(gpu_member->communicator, gpu_member->call.operation,
+                              gpu_member->call.operations, gpu_member->stream, e);
+    gpu_member->launching = rc == 0;
     return rc;
 }
 
@@ -325,15 +308,14 @@ static int launch_operation(const struct engine_gpus *d, struct gpu_member *seat
  * calls wait for none. */
 static void begin_operation(struct engine *engine, struct gpu_set *s, uint32_t m, uint64_t now)
 {
-    struct gpu_member *seat = &s->seat[m];
+    struct gpu_member *gpu_member = &s->member[m];
     struct err e = ERR_INIT;
-
-    if (!seat->pending || seat->launching || engine->gpus->aborted ||
-        communicator_state(seat->communicator) != COMMUNICATOR_READY)
+    if (!gpu_member->pending || gpu_member->launching || engine->gpus->aborted ||
+        communicator_state(gpu_member->communicator) != COMMUNICATOR_READY)
         return;
     engine->gpus->since = now;
-    engine_gpu_close_idle(engine, seat->gpu);
-    if (launch_operation(engine->gpus, seat, &e) != 0)
+    engine_gpu_close_idle(engine, gpu_member->gpu);
+    if (launch_operation(engine->gpus, gpu_member, &e) != 0)
         fail_rank(engine, s->set, m, e.text);
 }
 
@@ -341,12 +323,11 @@ static void begin_operation(struct engine *engine, struct gpu_set *s, uint32_t m
 static void end_operation(struct engine *engine, struct gpu_set *s, uint32_t m)
 {
     struct engine_gpus *d = engine->gpus;
-    struct gpu_member *seat = &s->seat[m];
+    struct gpu_member *gpu_member = &s->member[m];
     struct err e = ERR_INIT;
-    int rc = engine_gpu_enter(d, seat->gpu, &e);
-
+    int rc = engine_gpu_enter(d, gpu_member->gpu, &e);
     if (rc == 0) {
-        rc = driver_check(d->driver, d->driver->cuEventRecord(seat->done, seat->stream), &e,
+        rc = driver_check(d->driver, d->driver->cuEventRecord(gpu_member->done, gpu_member->stream), &e,
                           "recording an event");
         engine_gpu_leave(d);
     }
@@ -354,48 +335,46 @@ static void end_operation(struct engine *engine, struct gpu_set *s, uint32_t m)
         fail_rank(engine, s->set, m, e.text);
         return;
     }
-    seat->pending = seat->launching = false;
-    atomic_store(&shared_seat(engine, seat->slot, s->set, m)->launched, shm_tagged(seat->operation, 1));
+    gpu_member->pending = gpu_member->launching = false;
+    atomic_store(&shared_slot(engine, gpu_member->slot, s->set, m)->launched,
+                 shm_tagged(gpu_member->operation, 1));
     ring_member(engine, s->set, m);
 }
 
 /* true: something is on its way that nobody rings for. */
 static bool look_at(struct engine *engine, struct gpu_set *s, uint32_t m)
 {
-    struct gpu_member *seat = &s->seat[m];
+    struct gpu_member *gpu_member = &s->member[m];
     struct err e = ERR_INIT;
-    enum communicator_state before = communicator_state(seat->communicator), now;
-    bool has_left;
-
-    if (before == COMMUNICATOR_READY && !seat->launching)
+    enum communicator_state before = communicator_state(gpu_member->communicator);
+    if (before == COMMUNICATOR_READY && !gpu_member->launching)
         return false;
-    now = communicator_poll(seat->communicator, &e);
+    enum communicator_state now = communicator_poll(gpu_member->communicator, &e);
     if (now == COMMUNICATOR_FAILED && before == COMMUNICATOR_CONNECTING)
         log_warning("rank %u: %s", team_rank(s->set->team, m), e.text);
-    else if (now == COMMUNICATOR_FAILED && !seat->leaves && before == COMMUNICATOR_LAUNCHING)
+    else if (now == COMMUNICATOR_FAILED && !gpu_member->leaves && before == COMMUNICATOR_LAUNCHING)
         fail_rank(engine, s->set, m, e.text);
-    else if (now == COMMUNICATOR_READY && seat->launching)
+    else if (now == COMMUNICATOR_READY && gpu_member->launching)
         end_operation(engine, s, m);
-    has_left = seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED);
+    bool has_left = gpu_member->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED);
     if (has_left)
-        close_events(engine->gpus, seat);
+        close_events(engine->gpus, gpu_member);
     tell_state(engine, s, m);
-    if (seat->leaves && now == COMMUNICATOR_FAILED)
-        communicator_abort(seat->communicator, 0);
+    if (gpu_member->leaves && now == COMMUNICATOR_FAILED)
+        communicator_abort(gpu_member->communicator, 0);
     if (has_left) {
-        close_seat(engine->gpus, seat);
+        close_member(engine->gpus, gpu_member);
         return false;
     }
     return now != COMMUNICATOR_READY && now != COMMUNICATOR_FAILED && now != COMMUNICATOR_ABORTED;
 }
 
 /* A kernel that has failed ends the streams of its GPU's context, and nobody is told. */
-static int watch_stream(const struct engine_gpus *d, const struct gpu_member *seat, struct err *e)
+static int watch_stream(const struct engine_gpus *d, const struct gpu_member *gpu_member, struct err *e)
 {
-    int rc = engine_gpu_enter(d, seat->gpu, e);
-
+    int rc = engine_gpu_enter(d, gpu_member->gpu, e);
     if (rc == 0) {
-        cu_result result = d->driver->cuStreamQuery(seat->stream);
+        cu_result result = d->driver->cuStreamQuery(gpu_member->stream);
         rc = result == CU_NOT_READY ? 0 : driver_check(d->driver, result, e, "using a GPU in the engine");
         engine_gpu_leave(d);
     }
@@ -406,12 +385,11 @@ static int watch_stream(const struct engine_gpus *d, const struct gpu_member *se
 static void watch_set(struct engine *engine, struct gpu_set *s)
 {
     struct err e = ERR_INIT;
-
     for (uint32_t m = 0; m < s->set->team->members && !engine->gpus->aborted; m++) {
-        struct gpu_member *seat = &s->seat[m];
-        bool bad = seat->stream && watch_stream(engine->gpus, seat, &e) != 0;
-        if (!bad && seat->stream && communicator_state(seat->communicator) == COMMUNICATOR_READY)
-            bad = communicator_poll(seat->communicator, &e) == COMMUNICATOR_FAILED;
+        struct gpu_member *gpu_member = &s->member[m];
+        bool bad = gpu_member->stream && watch_stream(engine->gpus, gpu_member, &e) != 0;
+        if (!bad && gpu_member->stream && communicator_state(gpu_member->communicator) == COMMUNICATOR_READY)
+            bad = communicator_poll(gpu_member->communicator, &e) == COMMUNICATOR_FAILED;
         if (bad)
             fail_rank(engine, s->set, m, e.text);
     }
@@ -428,20 +406,19 @@ bool engine_gpus_waiting(const struct engine *engine)
 int engine_gpus_progress(struct engine *engine, uint64_t now)
 {
     struct engine_gpus *d = engine->gpus;
-    bool busy = false, watching, closing;
-
+    bool busy = false;
     if (d)
         engine_gpu_open_progress(engine);
     if (!d || !d->driver)
         return -1;
-    closing = engine_gpu_close_progress(engine, now);
+    bool closing = engine_gpu_close_progress(engine, now);
     collect_operations(engine);
-    watching = now - d->watched > WATCH_NS;
+    bool watching = now - d->watched > WATCH_NS;
     for (struct gpu_set *s = d->sets; s; s = s->next) {
         for (uint32_t m = 0; m < s->set->team->members; m++)
             begin_operation(engine, s, m, now);
         for (uint32_t m = 0; m < s->set->team->members; m++)
-            busy = (s->seat[m].stream && look_at(engine, s, m)) || busy;
+            busy = (s->member[m].stream && look_at(engine, s, m)) || busy;
         if (watching)
             watch_set(engine, s);
     }

@@ -10,7 +10,7 @@ size_t route_width(uint8_t kind, uint32_t size)
     return kind == SHM_ALLGATHER ? 2 : kind == SHM_ALLTOALL ? 1 + (size_t)size : 0;
 }
 
-static uint64_t room_of(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t rank)
+static uint64_t capacity_of(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t rank)
 {
     return table[rank * route_width(kind, size)];
 }
@@ -24,7 +24,7 @@ const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const
                         uint64_t row, uint64_t most, char *text, size_t text_size)
 {
     for (uint32_t to = 0; to < size; to++) {
-        uint64_t room = room_of(kind, size, table, to), total = 0;
+        uint64_t capacity = capacity_of(kind, size, table, to), total = 0;
         for (uint32_t from = 0; from < size; from++) {
             uint64_t n = route_between(kind, size, table, from, to);
             if (n > most - total || (row > 0 && n % row != 0)) {
@@ -34,9 +34,9 @@ const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const
             }
             total += n;
         }
-        if (total > room) {
+        if (total > capacity) {
             snprintf(text, text_size, "rank %u has room for %llu rows, %s %llu", rank[to],
-                     (unsigned long long)(row ? room / row : room),
+                     (unsigned long long)(row ? capacity / row : capacity),
                      kind == SHM_ALLTOALL ? "it is sent" : "the result has",
                      (unsigned long long)(row ? total / row : total));
             return text;
@@ -269,7 +269,6 @@ uint64_t route_unreduced_at(const struct route_shape *s, const uint64_t *segment
 {
     const struct route_host *o = own_ranks(s);
     uint64_t each = segment[s->self];
-
     if (index < o->first)
         return index * each;
     if (index - o->first < o->ranks)

@@ -9,7 +9,6 @@
 static void take_result(struct run *run)
 {
     struct tensor_view *v = run->view;
-
     if (v->place == SHM_INLINE)
         memcpy(v->slot->result, run->entry.data, v->bytes);
     for (uint32_t i = 0; v->place != SHM_INLINE && i < v->team->members; i++)
@@ -51,7 +50,6 @@ static bool reduce_piece(struct run *run)
     uint64_t count = left < most ? left : most;
     bool is_there = !run->wire && v->team->members == 1 && v->in[0] == (void *)run->data &&
                     v->op.prescale == 1 && run->partial.scale == 1;
-
     if (!is_there)
         run_reduce(run, v, c->to_at + run->progress, c->from_at + run->progress, count);
     run->progress += count;

@@ -12,7 +12,6 @@
 bool batch_add(struct run *leader, struct run *member)
 {
     struct run *last = leader;
-
     while (last->batch)
         last = last->batch;
     /* In flat mode nothing is reduced on its host, so nothing may travel as one. */
@@ -28,7 +27,6 @@ void batch_begin(struct run *leader)
 {
     const struct tensor_op *op = &leader->view->op;
     uint64_t total = leader->view->op.count;
-
     for (struct run *m = leader->batch; m; m = m->batch) {
         if (!run_find(m)) {
             leader->phase = RUN_SETTLED;
@@ -50,7 +48,6 @@ void batch_begin(struct run *leader)
 static uint64_t take_budget(const struct run *m, uint64_t *budget)
 {
     uint64_t left = m->view->op.count - m->progress, n = left < *budget ? left : *budget;
-
     *budget -= n;
     return n;
 }
@@ -59,7 +56,6 @@ static uint64_t take_budget(const struct run *m, uint64_t *budget)
 static bool advance_turn(struct run *leader, uint64_t n)
 {
     struct run *m = leader->turn;
-
     m->progress += n;
     if (m->progress < m->view->op.count)
         return false;
@@ -71,7 +67,6 @@ static bool advance_turn(struct run *leader, uint64_t n)
 void batch_pack(struct run *leader)
 {
     uint64_t budget = RUN_PIECE_BYTES / dtype_size(leader->view->op.dtype);
-
     while (leader->turn && budget > 0) {
         struct run *m = leader->turn;
         uint64_t n = take_budget(m, &budget);
@@ -86,7 +81,6 @@ static void spread_part(const struct run *leader, const struct run *m, uint64_t 
 {
     size_t size = dtype_size(m->view->op.dtype);
     const char *from = leader->data + (m->at + m->progress) * size;
-
     run_expand(leader, m->at + m->progress, n);
     if (m->view->place == SHM_INLINE)
         memcpy(m->view->slot->result + m->progress * size, from, n * size);
@@ -98,7 +92,6 @@ static void spread_part(const struct run *leader, const struct run *m, uint64_t 
 void batch_spread(struct run *leader)
 {
     uint64_t budget = RUN_PIECE_BYTES / dtype_size(leader->view->op.dtype);
-
     if (!leader->turn)
         leader->turn = leader;
     while (budget > 0) {

@@ -22,7 +22,6 @@ void run_settle(struct run *run, int status, const char *text)
 {
     struct engine *engine = run->engine;
     struct shm_slot *slot = run->view->slot;
-
     slot->status = status;
     slot->device = run->view->op.device;
     slot->known = run->entry.desc.known != 0;
@@ -66,8 +65,9 @@ void run_fail_by(struct run *run, const struct err *error)
 struct run *run_new(struct engine *engine)
 {
     struct run *run = engine->runs.spare;
-
-    if (!run && !(run = malloc(sizeof *run)))
+    if (!run)
+        run = malloc(sizeof *run);
+    if (!run)
         return NULL;
     engine->runs.spare = NULL;
     memset(run, 0, offsetof(struct run, entry));
@@ -81,7 +81,6 @@ bool run_find(struct run *run)
     uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
     bool complete = slot != UINT32_MAX && engine->names.name[slot].announced;
     char text[SHM_TEXT_MAX];
-
     /* A tensor that this host could not open has no elements here, whatever the list says. */
     if (!complete || (!run->entry.error[0] && engine->names.name[slot].status != HVD_SUCCESS)) {
         snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
@@ -91,6 +90,8 @@ bool run_find(struct run *run)
     }
     engine->names.name[slot].announced = false;
     engine->names.name[slot].running = true;
+    if (run->entry.number != 0)
+        engine->names.name[slot].listed = run->entry.number;
     run->name = &engine->names.name[slot];
     run->view = &run->name->view;
     op_goes_along(&run->view->op, &run->entry.desc.what);
@@ -111,7 +112,6 @@ bool run_find(struct run *run)
 bool unreduced_needed(const struct run *run)
 {
     const struct tensor_op *op = &run->view->op;
-
     return op_is_adasum(op) ||
            (run->engine->options.flat && op_reduces(op->kind) && op->compression == HVD_COMPRESSION_NONE);
 }
@@ -119,7 +119,6 @@ bool unreduced_needed(const struct run *run)
 void *run_borrow(struct run *run, int i, uint64_t bytes)
 {
     size_t size = bytes ? bytes : 1;
-
     run->borrowed[i] = (struct run_memory){scratch_borrow(&run->engine->runs.scratch, size), size};
     return run->borrowed[i].memory;
 }
@@ -127,7 +126,6 @@ void *run_borrow(struct run *run, int i, uint64_t bytes)
 bool run_choose_wire(struct run *run, uint64_t count)
 {
     const struct tensor_op *op = &run->view->op;
-
     run->partial = partial_of(op, &run->set->shape);
     if (run->partial.dtype == (hvd_dtype)op->dtype || unreduced_needed(run))
         return true;
@@ -142,14 +140,12 @@ void run_reduce(const struct run *run, const struct tensor_view *v, uint64_t at,
     /* tensor_reduce_local counts from where the tensor would begin. */
     uintptr_t to =
         (uintptr_t)(run->wire ? run->wire : run->data) + (at - first) * dtype_size(run->partial.dtype);
-
     tensor_reduce_local(v, (void *)to, run->partial.dtype, run->partial.scale, first, count);
 }
 
 void run_expand(const struct run *run, uint64_t at, uint64_t count)
 {
     hvd_compression compression = (hvd_compression)run->view->op.compression;
-
     if (compression != HVD_COMPRESSION_NONE && run->wire)
         expand((float *)(void *)run->data + at, (const uint16_t *)(void *)run->wire + at, count, compression);
 }
@@ -164,7 +160,6 @@ static char *address_of(const struct run *run, enum route_buffer buffer, uint32_
                  : buffer == ROUTE_GOT    ? run->got
                  : buffer == ROUTE_LEAVES ? run->leaves
                                           : v->out[member];
-
     return base ? base + offset * dtype_size(v->op.dtype) : NULL;
 }
 
@@ -174,7 +169,6 @@ static void copy_part(const struct run *run, const struct route_copy *c, uint64_
     uint32_t first = c->to == ROUTE_OUTS ? 0 : c->to_member;
     uint32_t last = c->to == ROUTE_OUTS ? run->set->team->members - 1 : first;
     const char *from = address_of(run, c->from, c->from_member, c->from_at + run->progress);
-
     for (uint32_t m = first; m <= last; m++) {
         char *to = address_of(run, c->to, m, c->to_at + run->progress);
         if (to && to != from)
@@ -190,7 +184,6 @@ uint64_t run_piece_elements(const struct run *run)
 bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
 {
     uint64_t budget = run_piece_elements(run);
-
     while (run->copy < n && budget > 0) {
         const struct route_copy *c = &list[run->copy];
         uint64_t left = c->count - run->progress, count = left < budget ? left : budget;
@@ -214,7 +207,6 @@ void run_start(struct run *run, struct backend_request *request)
 {
     struct backend *backend = run->engine->peers.backend;
     struct err e = ERR_INIT;
-
     request->set = set_number(run->set);
     request->sequence = ++run->set->operations;
     request->host = run->set->host;
@@ -237,7 +229,6 @@ void run_spread_begin(struct run *run)
 static void network_done(void *ctx, const struct err *error)
 {
     struct run *run = ctx;
-
     if (error)
         run_fail_by(run, error);
     else
@@ -286,6 +277,5 @@ void run_start_network(struct run *run, uint64_t count)
         .postscale = op->postscale / run->partial.scale,
         .root = set_host_of(run->engine, run->set, op->root),
     };
-
     run_last_network(run, &request);
 }

@@ -1,12 +1,13 @@
 /* Plans of a run: the sizes of a ragged operation, then the buffers and the copies, or the order on the GPUs.
  *
- * A ragged operation begins with its sizes: each host tells all others the counts of its ranks and the room
- * of their outputs. So all hosts know the whole table (route.h) and judge it alike. */
+ * A ragged operation begins with its sizes: each host tells all others the counts of its ranks and the
+ * capacities of their outputs. So all hosts know the whole table (route.h) and judge it alike. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/engine/names.h"
+#include "collectives/engine/run/results.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/kernels/dtype.h"
@@ -25,10 +26,9 @@ void run_on_devices(struct run *run)
 {
     struct engine *engine = run->engine;
     uint32_t head = names_find(engine, run->set, SHM_DEVICE_NAME);
-    char text[SHM_TEXT_MAX];
-
     /* Ranks ask for that name before they begin anything on a device. */
     if (head == UINT32_MAX || !order_append(&engine->region, head, run->view->number)) {
+        char text[SHM_TEXT_MAX];
         snprintf(text, sizeof text, "a rank on %.100s has overwritten its shared memory: tensor \"%.255s\"",
                  engine->host[engine->self].name, run->entry.desc.name);
         run_fail(run, HVD_ERR_PEER, text);
@@ -53,7 +53,6 @@ static bool choose_buffers(struct run *run)
     struct tensor_view *v = run->view;
     size_t size = dtype_size(v->op.dtype);
     uint32_t root = root_member(run);
-
     if (!run_choose_wire(run, v->op.count))
         return false;
     switch (v->op.kind) {
@@ -86,7 +85,6 @@ static bool make_route(struct run *run)
     struct route_host *host = calloc(set->hosts, sizeof *host);
     struct route_shape shape = {host, set->order, set->hosts, set->self, set->team->size};
     const uint64_t *numbers = run->table;
-
     if (v->op.kind == SHM_REDUCESCATTER)
         numbers = v->split;
     else if (!numbers)
@@ -118,10 +116,9 @@ static void tell_members(struct run *run)
 {
     struct tensor_view *v = run->view;
     uint32_t size = v->team->size;
-
     for (uint32_t i = 0; i < v->team->members; i++)
-        for (uint32_t from = 0; v->receipt[i] && from < size; from++)
-            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->member[i]);
+        for (uint32_t from = 0; v->recv_counts[i] && from < size; from++)
+            v->recv_counts[i][from] = route_between(v->op.kind, size, run->table, from, v->team->member[i]);
 }
 
 /* The rows came by host; they are to stand in the order of ranks. false: there is no memory. */
@@ -131,7 +128,6 @@ static bool order_table(struct run *run)
     uint32_t size = run->set->team->size;
     size_t width = route_width(run->view->op.kind, size);
     uint64_t *table = order ? calloc(size * width, sizeof *table) : run->table;
-
     if (!order || !table)
         return table != NULL;
     for (uint32_t i = 0; i < size; i++)
@@ -144,17 +140,19 @@ static bool order_table(struct run *run)
 static void sizes_done(void *ctx, const struct err *error)
 {
     struct run *run = ctx;
-    char wrong[SHM_TEXT_MAX / 4], text[SHM_TEXT_MAX];
+    char wrong[SHM_TEXT_MAX / 4];
     const struct tensor_op *op = &run->view->op;
-
     if (error) {
         run_fail_by(run, error);
     } else if (!order_table(run)) {
         run_out_of_memory(run, "no memory for the sizes of an operation between hosts");
     } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
                            ELEMENTS_MAX, wrong, sizeof wrong)) {
+        char text[SHM_TEXT_MAX];
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
         run_settle(run, HVD_ERR_MISMATCH, text);
+    } else if (op_is_sized(op) && !results_place(run)) {
+        run_out_of_memory(run, "no memory for the result of an operation between hosts");
     } else {
         tell_members(run);
         if (op->device)
@@ -169,10 +167,9 @@ static void fill_table(struct run *run)
     struct tensor_view *v = run->view;
     uint32_t size = v->team->size, first = run->set->first[run->set->self];
     size_t width = route_width(v->op.kind, size);
-
     for (uint32_t i = 0; i < v->team->members; i++) {
         uint64_t *row = run->table + (first + i) * width;
-        *row++ = v->room[i];
+        *row++ = v->capacity[i];
         if (v->op.kind == SHM_ALLGATHER)
             *row = v->count[i];
         else
@@ -185,7 +182,6 @@ void run_sizes(struct run *run)
     const struct set *set = run->set;
     size_t width = route_width(run->view->op.kind, set->team->size);
     uint64_t *part = calloc(set->hosts, sizeof *part);
-
     run->table = calloc(set->team->size * width, sizeof *run->table);
     if (!part || !run->table) {
         free(part);

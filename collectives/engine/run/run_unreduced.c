@@ -63,7 +63,6 @@ static void cut_segments(const struct run *run, struct unreduced *a)
     uint64_t grain = op_is_adasum(op) ? ADASUM_BLOCK : LINE / dtype_size(op->dtype);
     uint64_t grains = (op->count + grain - 1) / grain, each = (grains + set->hosts - 1) / set->hosts * grain;
     uint64_t at = 0;
-
     for (uint32_t h = 0; h < set->hosts; h++) {
         uint64_t left = op->count - at;
         a->segment[h] = op->kind == SHM_REDUCESCATTER ? run->route->part[h] : left < each ? left : each;
@@ -77,7 +76,6 @@ static void cut_segments(const struct run *run, struct unreduced *a)
 static int make_table(const struct run *run, struct unreduced *a)
 {
     uint64_t blocks = 0, pairs = run->set->team->size / 2;
-
     for (uint32_t h = 0; h < run->set->hosts; h++)
         blocks += blocks_of(a->segment[h]);
     a->part = calloc(run->set->hosts, sizeof *a->part);
@@ -93,7 +91,6 @@ static bool find_vectors(struct run *run, const struct route_shape *shape)
     hvd_dtype dtype = (hvd_dtype)run->view->op.dtype;
     size_t size = dtype_size(dtype);
     char *base = run->got;
-
     a->step = PRODUCTS;
     if (op_is_adasum(&run->view->op) && adasum_lane(dtype) != size) {
         a->step = LOAD;
@@ -112,7 +109,6 @@ bool unreduced_plan(struct run *run, const struct route_shape *shape)
 {
     struct unreduced *a = run->unreduced = calloc(1, sizeof *a);
     size_t size = dtype_size(run->view->op.dtype);
-
     if (!a)
         return false;
     a->segment = calloc(shape->hosts, sizeof *a->segment);
@@ -136,7 +132,6 @@ bool unreduced_plan(struct run *run, const struct route_shape *shape)
 static void end_exchange(void *ctx, const struct err *error)
 {
     struct run *run = ctx;
-
     if (error) {
         run_fail_by(run, error);
         return;
@@ -156,7 +151,6 @@ static void exchange_elements(struct run *run)
                                       .part_in = route->part_in,
                                       .dtype = (hvd_dtype)run->view->op.dtype,
                                       .done = end_exchange};
-
     run->phase = RUN_EXCHANGE; /* done may come before start returns */
     run_start(run, &request);
 }
@@ -165,7 +159,6 @@ static void exchange_products(struct run *run)
 {
     struct unreduced *a = run->unreduced;
     uint64_t pairs = run->set->team->size / 2 / a->distance;
-
     for (uint32_t h = 0; h < run->set->hosts; h++)
         a->part[h] = pairs * blocks_of(a->segment[h]) * PER_PRODUCTS;
     struct backend_request request = {.kind = BACKEND_ALLGATHER,
@@ -183,7 +176,6 @@ static void gather_results(struct run *run)
                                       .data = run->data,
                                       .part = run->unreduced->segment,
                                       .dtype = (hvd_dtype)run->view->op.dtype};
-
     run_last_network(run, &request);
 }
 
@@ -226,7 +218,6 @@ static bool reduce_piece(struct run *run)
                              .divisor = (uint32_t)ranks,
                              .prescale = op->prescale,
                              .postscale = op->postscale};
-
     reduce_range(&job, run->progress, n);
     run->progress += n;
     return run->progress == a->count;
@@ -239,20 +230,18 @@ static struct adasum_products *own_products(const struct run *run)
 {
     const struct unreduced *a = run->unreduced;
     uint64_t before = 0;
-
     for (uint32_t h = 0; h < run->set->self; h++)
         before += blocks_of(a->segment[h]);
     return a->table + run->set->team->size / 2 / a->distance * before;
 }
 
-/* Of one pair, in the order of blocks. */
+/* The products of one pair, added in the order of blocks. */
 static struct adasum_products sum_products(const struct run *run, uint64_t pair)
 {
     const struct unreduced *a = run->unreduced;
     const struct adasum_products *of_host = a->table;
     struct adasum_products sum = {0, 0, 0};
     uint64_t pairs = run->set->team->size / 2 / a->distance;
-
     for (uint32_t h = 0; h < run->set->hosts; h++) {
         uint64_t blocks = blocks_of(a->segment[h]);
         for (uint64_t b = 0; b < blocks; b++)
@@ -283,7 +272,6 @@ static void do_block(struct run *run)
     bool pair = a->step == PRODUCTS || a->step == JOIN;
     char *x = (char *)a->vector[pair ? 2 * a->distance * run->copy : run->copy] + first * lane;
     char *y = pair ? (char *)a->vector[2 * a->distance * run->copy + a->distance] + first * lane : NULL;
-
     if (a->step == LOAD) {
         /* Both buffers have the vectors in the same order. */
         uint64_t at = (uint64_t)(x - (char *)run->borrowed[3].memory) / lane;
@@ -303,7 +291,6 @@ static void do_block(struct run *run)
 static void next_step(struct run *run)
 {
     struct unreduced *a = run->unreduced;
-
     run->copy = 0;
     run->progress = 0;
     if (a->step == JOIN) {
@@ -324,7 +311,6 @@ static void adasum_turn(struct run *run)
     uint64_t ranks = run->set->team->size, budget = RUN_PIECE_BYTES / sizeof(double) / ADASUM_BLOCK;
     uint64_t vectors = a->step == LOAD ? ranks : a->step == STORE ? 1 : ranks / 2 / a->distance;
     bool more = a->count > 0;
-
     if (a->step == PRODUCTS && run->copy == 0 && run->progress == 0)
         a->own = own_products(run);
     for (; more && budget > 0; budget--) {

@@ -7,7 +7,6 @@
 #include <uv.h>
 
 #include "common/base/buf.h"
-#include "common/base/err.h"
 
 #define SSH_AGENT_MESSAGE_MAX (256 * 1024)
 

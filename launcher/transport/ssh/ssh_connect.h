@@ -4,16 +4,16 @@
 #define HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONNECT_H
 
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <sys/socket.h>
 #include <uv.h>
 
-#include "launcher/transport/ssh/ssh_lookup.h"
+#include "common/base/err.h"
 
 #define SSH_ADDRESSES_MAX 16
 #define SSH_NUMERIC_MAX   64
 
 struct ssh_connect;
+struct ssh_lookup;
 
 struct ssh_attempt {
     uv_poll_t poll;

@@ -124,7 +124,7 @@ enum ssh_result ssh_step_handshake(struct transport *t)
     }
 }
 
-/* "host" or "host port N", for people; and the arguments that ssh and ssh-keyscan want. */
+/* Names the host for people, as "host" or "host port N", and as arguments for ssh and ssh-keyscan. */
 static void say_host(const struct transport *t, char *name, size_t size, char *arguments,
                      size_t arguments_size)
 {

@@ -104,28 +104,18 @@ static ssize_t send_bytes(libssh2_socket_t fd, const void *bytes, size_t len, in
     return (ssize_t)len;
 }
 
-/* Sends what the socket did not take before; true when nothing is left. */
-bool ssh_flush(struct transport *t)
+/* Sends what the socket did not take before. */
+static void flush_socket(struct transport *t)
 {
-    while (t->wire.out.len && !t->wire.peer_gone) {
-        ssize_t n = send(t->wire.fd, buf_data(&t->wire.out), t->wire.out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return false;
-        if (n < 0)
-            t->wire.peer_gone = true;
-        else
-            buf_consume(&t->wire.out, (size_t)n);
-    }
-    return true;
+    if (!t->wire.peer_gone && buf_send(&t->wire.out, t->wire.fd) < 0)
+        t->wire.peer_gone = true;
 }
 
 static void socket_ready(uv_poll_t *poll, int status, int events)
 {
     struct transport *t = poll->data;
     if (events & UV_WRITABLE)
-        ssh_flush(t);
+        flush_socket(t);
     ssh_advance(t);
 }
 
@@ -167,7 +157,7 @@ static void free_library(struct transport *t)
         return;
     if (!t->wire.peer_gone && t->state > SSH_HANDSHAKE)
         libssh2_session_disconnect(t->session, "done");
-    ssh_flush(t);
+    flush_socket(t);
     t->wire.unplugged = true;
     /* With the socket dead each call ends what it began; a few are needed when an exchange was under way. */
     for (int i = 0; i < 16 && libssh2_session_free(t->session) == LIBSSH2_ERROR_EAGAIN; i++)

@@ -71,7 +71,7 @@ struct transport {
     struct ssh_query query;
     struct ssh_connect connect;
     struct known_hosts known;       /* lines for "[host]:port", or for the alias */
-    struct known_hosts known_plain; /* lines for the host alone; only with another port than 22 */
+    struct known_hosts known_plain; /* lines for the host without a port; read if the port is not 22 */
     struct ssh_auth auth;
 
     LIBSSH2_SESSION *session;
@@ -94,7 +94,6 @@ enum ssh_result ssh_library_failed(struct transport *t, enum err_code code, cons
 /* Makes t->session, which reads and writes through t->wire. */
 enum ssh_result ssh_new_session(struct transport *t);
 void ssh_handle_closed(uv_handle_t *handle);
-bool ssh_flush(struct transport *t);
 
 /* Steps. */
 enum ssh_result ssh_step_config(struct transport *t);

@@ -337,9 +337,8 @@ class DistributedOptimizerBase:
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
-                    "optimizer.step() called without optimizer.skip_synchronize() context after "
-                    "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
-                    "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code.",
+                    "step() reduces the gradients again, after synchronize() has reduced them: put step() into "
+                    "`with optimizer.skip_synchronize():`",
                     stacklevel=2,
                 )
             if closure is None or exchange.fired:
@@ -357,12 +356,13 @@ class DistributedOptimizerBase:
         if closure is None or exchange is None:
             return closure
         original = closure
+        gradients: Exchange = exchange
 
         def synchronized() -> Any:
             loss = original()
-            if exchange.fired:
-                exchange.synchronize()
-                exchange.hide_unused()
+            if gradients.fired:
+                gradients.synchronize()
+                gradients.hide_unused()
             return loss
 
         return synchronized

@@ -84,9 +84,9 @@ case_devices_that_are_not_made_yet() {
 
 # Root's own look makes them, with the one right that this takes; a container may have taken it away.
 case_devices_that_root_has_made() {
-    [ "$(id -u)" = 0 ] || skip 'for root'
+    [ "$(id -u)" = 0 ] || skip 'needs root'
     [ ! -e /dev/nvidiactl ] || skip 'this machine has devices already'
-    ((0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status) & 1 << 27)) || skip 'no right to make devices here'
+    ((0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status) & 1 << 27)) || skip 'making devices is not allowed here'
     told 'gpus 2' fresh -- -H localhost sh -c "$devices"
     expect_status 0
     expect_count 2 '^[01]/2 0,1 ' "$T/out"

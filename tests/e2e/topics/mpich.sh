@@ -122,7 +122,7 @@ case_a_client_that_does_not_read() {
     pmi1_program
     # shellcheck disable=SC2016
     hvd -np 2 sh -c '[ $PMI_RANK = 0 ] || exec "$0" join put:3 fence get:3 bye
-        exec "$0" join put:3 fence get:3 bye new join flood:10000000 wait:700' "$program"
+        exec "$0" join put:3 fence get:3 bye new join flood:10000000 wait:100' "$program"
     expect_err 'does not read its answers'
     expect_out '^0 good$'
     expect_out '^1 good$'

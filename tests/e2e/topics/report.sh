@@ -107,7 +107,7 @@ case_a_limit_after_a_failure() {
     hvd --report "$T/report.json" --on-failure continue --timeout 0.7 -np 2 sh -c '[ "$HOROVOD_RANK" = 0 ] || exit 9; exec sleep 60'
     expect_status 124
     expect_err '^hvdrun: rank 1 on .* failed first: exit status 9'
-    expect_err '^hvdrun: the job went on; what ended it: the time limit of 0.7 s'
+    expect_err '^hvdrun: the job went on; the cause of its end: the time limit of 0.7 s'
     report 'r["exit_status"] == 124 and r["cause"]["rank"] == 1 and "--timeout" in r["ended_by"]'
 }
 
@@ -119,7 +119,7 @@ case_a_signal_after_a_failure() {
     stop_status
     expect_status 9
     expect_err 'failed first: exit status 9'
-    expect_err 'what ended it: ended by signal 15'
+    expect_err 'the cause of its end: ended by signal 15'
 }
 
 # Its agent begins late, and so its first answer says little of its clock, which is ours.

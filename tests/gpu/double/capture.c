@@ -1,7 +1,11 @@
-/* Streams that are captured into graphs. What is captured is not kept: it is what spoils a capture that is
- * looked for. A call that may wait for a device or take memory does, of any thread while one is captured in
- * the global mode, of the capturing one's in that of the thread, unless the thread that calls has made its
- * mode relaxed. So does a wait for an event of before. */
+/* Streams that are captured into graphs. The double keeps no graph: it looks for calls that spoil a capture.
+ * A call that may wait for a device or take memory spoils captures, as CUDA documents:
+ *
+ *   global mode      such a call of any thread spoils the capture
+ *   thread mode      only a call of the capturing thread does
+ *
+ * A thread that has made its own mode relaxed spoils nothing. A wait for an event from before the capture
+ * spoils the capture too. */
 #include "tests/gpu/double/double.h"
 
 #include <string.h>

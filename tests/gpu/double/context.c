@@ -1,6 +1,6 @@
 /* Devices, and contexts: one primary context a device, and a stack of current ones for each thread, as the
- * driver has. What happens to a context's streams, events and memory when it is released for the last time is
- * simplified: they stay, but no call that needs the context takes them any more. */
+ * driver has. The last release of a context is simplified: its streams, events and memory stay, but no call
+ * that needs the context takes them any more. */
 #include "tests/gpu/double/double.h"
 
 #include <stdio.h>

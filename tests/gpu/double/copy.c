@@ -125,7 +125,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
     return enqueue(stream, c, NULL);
 }
 
-/* ---- what a pointer is ---- */
+/* ---- attributes of pointers ---- */
 static unsigned handle_types(const struct range *r)
 {
     CUmemGenericAllocationHandle handle;

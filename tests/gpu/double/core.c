@@ -1,4 +1,4 @@
-/* What all of the double rests on: settings, the trace and the list of misuses, faults that are asked for,
+/* The base of the double: settings, the trace and the list of misuses, faults that a test asks for,
  * handles. */
 #include "tests/gpu/double/double.h"
 
@@ -258,7 +258,7 @@ static bool count_range(struct range *range, void *argument)
     return true;
 }
 
-/* What a process that ends well has given back: contexts and kernels are not counted. */
+/* Traces the objects that a process has not released when it exits. Contexts and kernels do not count. */
 __attribute__((destructor)) static void tell_what_is_left(void)
 {
     static const enum handle_kind told[] = {HANDLE_STREAM, HANDLE_EVENT, HANDLE_ALLOCATION,

@@ -1,6 +1,6 @@
-/* What the double implements of CUDA's driver interface: types and values as its manual gives them. With a
- * real cuda.h at hand everything is compiled against that one as well (DOUBLE_REAL_HEADERS), so these cannot
- * drift away from it. */
+/* The part of CUDA's driver interface that the double implements: types and values as its manual gives them.
+ * On a machine with a real cuda.h everything is compiled against that header as well (DOUBLE_REAL_HEADERS),
+ * so both stay the same. */
 #ifndef HVD_TESTS_CUDA_API_H
 #define HVD_TESTS_CUDA_API_H
 

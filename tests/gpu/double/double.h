@@ -43,7 +43,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { GPUS_MAX = 16, DIRT = 0xa5, DIRTY = 64 << 10 }; /* what new memory begins with, and how far */
+enum { GPUS_MAX = 16, DIRT = 0xa5, DIRTY = 64 << 10 }; /* DIRT fills the first DIRTY bytes of new memory */
 
 /* Of HVD_DOUBLE_REAL, milliseconds. */
 enum real_ms { REAL_INIT = 1000, REAL_CONNECT = 4000, REAL_ABORT = 3000, REAL_SLICE = 5 };
@@ -118,7 +118,7 @@ struct context {
     struct stream *streams, *legacy;
     _Atomic size_t used;
 };
-CUresult double_enter(const char *function); /* what every function begins with */
+CUresult double_enter(const char *function); /* first call of each CUDA function */
 CUresult double_enter_context(const char *function, struct context **context);
 int double_device_count(void);
 int double_device_physical(int device);
@@ -163,10 +163,10 @@ struct range {
     enum range_kind kind;
     uint64_t base, id;
     size_t size, asked;      /* asked: of cuMemAlloc, without the rest of the last page */
-    char *alias;             /* where the double reaches it */
+    char *alias;             /* the address at which the double reads and writes it */
     struct context *context; /* of cuMemAlloc; NULL: the primary one */
     int device, opened;
-    unsigned access; /* which devices can use it, a bit each: */
+    unsigned access; /* a bit for each device that can use it: */
     int registered;  /* with how many communicators */
     struct segment segment;
     struct segment_name from; /* of an opened handle */
@@ -183,8 +183,8 @@ bool double_range_usable(uint64_t address, size_t bytes, struct range *copy);
 bool double_range_usable_by(int device, uint64_t address, size_t bytes, struct range *copy);
 bool double_range_take(uint64_t base, enum range_kind kind, struct range *copy); /* out of the table */
 struct range *double_range_each(bool (*keep)(struct range *range, void *argument), void *argument);
-/* Where the double reaches it: device memory that is alive, or host memory that is registered. NULL
- * otherwise. */
+/* The double's own address of these bytes, if they are allocated device memory or registered host memory;
+ * else NULL. */
 char *double_reach(uint64_t address, size_t bytes);
 char *double_reach_or_break(struct context *context, uint64_t address, size_t bytes, const char *what);
 

@@ -1,7 +1,7 @@
-/* Events. Each record has a number; done is the highest that a stream has come to. Who waits for an event
- * waits for the number that it had at that moment, and for none when it was never recorded, as with CUDA. An
- * event between processes has these two numbers in memory that both map, so records and waits of either side
- * count. */
+/* Events. Each record of an event has a number; `done` is the highest number that a stream has come to. A
+ * waiter waits for the number that the event has at that moment. It does not wait when the event was never
+ * recorded, as with CUDA. An event between processes has both numbers in memory that both processes map, so
+ * both see the other's records. */
 #include "tests/gpu/double/double.h"
 
 #include <stdlib.h>

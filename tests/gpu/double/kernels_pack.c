@@ -1,4 +1,4 @@
-/* What collectives/gpu/pack.cu does, piece by piece. */
+/* The kernels of collectives/gpu/pack.cu, computed on the host piece by piece. */
 #include "tests/gpu/double/double.h"
 
 #include <string.h>

@@ -13,7 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static uint64_t last_id;
 
-enum { BEHIND = 0x5a };          /* what lies between the end of an allocation and that of its page */
+enum { BEHIND = 0x5a };          /* fills the rest of an allocation's last page */
 #define CHUNK ((size_t)64 << 20) /* of addresses, taken at once: allocations lie side by side */
 
 /* Addresses to be used again. */
@@ -210,7 +210,8 @@ char *double_reach_or_break(struct context *context, uint64_t address, size_t by
     return NULL;
 }
 
-/* What a kernel or a copy of this process, of another or of NCCL writes there shows when the memory goes. */
+/* Reports a write behind the end of an allocation, by a kernel or a copy of any process or of NCCL. Called
+ * when the memory is freed. */
 static void look_behind(const struct range *r)
 {
     for (size_t i = r->asked; i < r->size; i++)

@@ -1,4 +1,5 @@
-/* What the double implements of NCCL 2.28; compiled against a real nccl.h too where there is one. */
+/* The part of NCCL 2.28 that the double implements. With a real nccl.h at hand it is compiled against that
+ * too. */
 #ifndef HVD_TESTS_NCCL_API_H
 #define HVD_TESTS_NCCL_API_H
 
@@ -42,7 +43,7 @@ typedef enum {
 typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarResidence_t;
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 typedef CUstream cudaStream_t;
-typedef struct { /* what comes behind is not looked at */
+typedef struct { /* the double reads no later field */
     size_t size;
     unsigned magic, version;
     int blocking;

@@ -168,7 +168,7 @@ static ncclResult_t check(struct comm *comm, struct op *op, struct stream *strea
                       double_stream_context(stream)->device, comm->device);
         return nccl_say(ncclInvalidUsage, "a stream of another device");
     }
-    if (double_stream_context(stream) != double_primary(comm->device)) /* where NCCL's kernels are */
+    if (double_stream_context(stream) != double_primary(comm->device)) /* NCCL's kernels live there */
         return nccl_say(ncclUnhandledCudaError, "Cuda failure 'invalid resource handle'");
     if (!buffers_ok(comm, op))
         return nccl_say(ncclInvalidArgument, "a buffer or a root is wrong");

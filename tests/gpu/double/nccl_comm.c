@@ -212,7 +212,7 @@ ncclResult_t nccl_poll(struct comm *comm)
     }
 }
 
-/* Whoever changes anything that this looks at rings. */
+/* Waits until the communicator is ready or has failed. Each rank that changes its state rings the bell. */
 ncclResult_t nccl_wait_ready(struct comm *comm)
 {
     for (;;) {

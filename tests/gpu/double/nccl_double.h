@@ -16,7 +16,7 @@ struct member {
     int32_t device, pid;
     unsigned char uuid[16];
     uint64_t host;
-    char words[2][WORDS]; /* what it does in the operations of even and odd numbers */
+    char words[2][WORDS]; /* its latest operations of even and of odd number, as text */
 };
 
 struct mail { /* from one rank to another, a piece at a time */
@@ -82,7 +82,7 @@ struct op {
     size_t known;      /* 1 + its place in registered memory; 0: it is in none */
 };
 
-struct batch { /* what one call or group gives to one communicator */
+struct batch { /* the operations of one call or group on one communicator */
     struct batch *next;
     struct comm *comm;
     struct stream *stream, *others[8];

@@ -74,7 +74,7 @@ static bool behind_another(const struct transfer *all, int i)
     return false;
 }
 
-/* What could be moved is. WRONG: sizes differ. */
+/* Moves as many bytes as possible now. WRONG: sizes differ. */
 static enum outcome round_of(struct comm *comm, struct transfer *all, int n, bool *left)
 {
     enum outcome whole = STUCK;

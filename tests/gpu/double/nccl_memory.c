@@ -59,7 +59,8 @@ static int buffers_of(const struct comm *comm, const struct op *op, const void *
     return op->kind >= KIND_SEND || (rooted && comm->rank != op->root) ? 1 : 2;
 }
 
-/* 1 + where in it the first buffer lies; 0: not all of them are known. */
+/* 1 + the offset of the first buffer in registered memory; 0: not all buffers of the operation are in
+ * such. */
 size_t nccl_place_in_known(struct comm *comm, const struct op *op)
 {
     const void *at[2];

@@ -113,7 +113,7 @@ static char *no_access(void *at, size_t size)
                 0);
 }
 
-/* Where the double reaches addresses of one reservation; NULL: they are not. */
+/* The double's own address of bytes that lie in one reservation; NULL: they do not. */
 static char *alias_of(uint64_t base, size_t size)
 {
     char *alias = NULL;

@@ -55,8 +55,7 @@ static void multiply(const struct product *p, const float *a)
         float *restrict c = p->c + j * p->ldc;
 
         for (size_t i = 0; i < p->m; i++)
-            c[i] =
-                p->beta == 0 ? 0 : p->beta * c[i]; /* what is there is not read for 0: it may be no number */
+            c[i] = p->beta == 0 ? 0 : p->beta * c[i]; /* beta 0: C may hold NaN, so it is not read */
         for (size_t l = 0; l < p->k; l++) {
             const float b = p->alpha * (p->b_turned ? p->b[l * p->ldb + j] : p->b[j * p->ldb + l]);
             const float *restrict column = a + l * p->m;

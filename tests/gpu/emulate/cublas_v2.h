@@ -1,4 +1,4 @@
-/* What compute_cuda.cu needs of cuBLAS; see cuda_runtime.h. */
+/* The part of cuBLAS that compute_cuda.cu needs; see cuda_runtime.h. */
 #ifndef HVD_TESTS_CUBLAS_V2_H
 #define HVD_TESTS_CUBLAS_V2_H
 

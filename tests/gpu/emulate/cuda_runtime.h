@@ -133,7 +133,7 @@ template <typename... P> struct emulated_call {
     }
 };
 
-/* What stands before a launch's arguments. */
+/* A kernel with its launch configuration: the part of kernel<<<...>>>(arguments) before the arguments. */
 template <typename... P> struct emulated_kernel {
     const char *name;
     void (*kernel)(P...);

@@ -2,8 +2,8 @@
  * program that tells it what stands on standard input. It serves no CUDA; it checks how it was started.
  *
  * `nvidia-cuda-mps-control client COMMAND...` (the double's own) makes COMMAND a client with work under way,
- * as CUDA would. Where such a one ends before it was told terminate_client, the real service's state is
- * undefined; here it is faulted, for all its other clients, and says so.
+ * as CUDA would. When such a client ends before terminate_client was called for it, the state of the real
+ * service is undefined. This one is then faulted for all its other clients, and says so.
  *
  *   MPS_DOUBLE       how it misbehaves, words with blanks between:
  *       refuse       ends with 1 and a line       hang         makes no socket

@@ -12,12 +12,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/ctl/ask.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/session/status_server.h"
 #include "agent/session/output_history.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "common/protocol/message.h"
 #include "tests/unit/scratch.h"
 

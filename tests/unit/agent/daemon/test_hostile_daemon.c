@@ -12,7 +12,7 @@
 
 #include "agent/daemon/admission/client.h"
 #include "agent/daemon/core.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/process/loop.h"

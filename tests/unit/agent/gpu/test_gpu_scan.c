@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "agent/gpu/gpu.h"
 #include "agent/gpu/gpu_scan.h"
 #include "agent/gpu/nvml.h"

@@ -17,13 +17,13 @@
 
 #include "agent/session/engine_host.h"
 #include "agent/tree/tree.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "common/base/clock.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/process/module.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 #include "tests/unit/hostile.h"
 #include "tests/unit/scratch.h"
 
@@ -253,7 +253,7 @@ END_TEST
 
 static void check_engine(size_t which)
 {
-    static const struct engine_host_events events = {take_link,   take_number, take_number, take_number,
+    static const struct engine_host_events events = {take_link,   take_number, take_number, take_notice,
                                                      take_notice, take_text,   take_text,   take_counters};
     char place_of_socket[SCRATCH_MAX]; /* short, for its name */
     struct engine_place place = {place_of_socket, environ, -1, TIME_MS};

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/session/preload_files.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "common/protocol/message.h"
 #include "tests/unit/scratch.h"
 

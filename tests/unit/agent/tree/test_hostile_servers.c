@@ -19,7 +19,7 @@
 
 #include "agent/tree/tree.h"
 #include "agent/session/status_server.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "common/process/module.h"
 #include "tests/unit/hostile.h"
 #include "tests/unit/scratch.h"

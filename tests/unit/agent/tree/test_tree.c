@@ -249,7 +249,7 @@ START_TEST(test_requests)
     tree_request(host[3].x, TREE_GLOO, 4, "key", 3, done, &host[3]);
     while (deliver_one())
         ;
-    ck_assert_str_eq(host[3].text, "nobody answers there");
+    ck_assert_str_eq(host[3].text, "the service does not run there");
     tear_down();
 }
 END_TEST

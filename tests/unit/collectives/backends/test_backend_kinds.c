@@ -47,7 +47,7 @@ static void check_frame(const uint8_t *m, uint64_t bytes)
             ck_abort_msg("something was written beyond an end");
 }
 
-/* What participant i sends to j (alltoall), or has (the others), at its element k. */
+/* Element k of participant i: in an alltoall, of the part for participant j. */
 static float element(const struct operation *o, uint32_t i, uint32_t j, uint64_t k)
 {
     return value(i + 10 * (uint32_t)o->sequence, k + (o->kind == BACKEND_ALLTOALL ? 31 * j : 0));

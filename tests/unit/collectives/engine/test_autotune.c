@@ -75,7 +75,7 @@ static struct run run_on(const struct surface *s, uint32_t samples, uint64_t see
             now += (uint64_t)(100000 * luck * slowness(s, autotune_wanted(r.a)));
             if (autotune_saw(r.a, t, 4096, now, &sample)) {
                 ck_assert_uint_eq(sample.number, ++r.samples);
-                break; /* what follows has other values */
+                break; /* later tensors run with other values */
             }
         }
         ck_assert_uint_le(r.samples, samples);
@@ -168,7 +168,7 @@ START_TEST(few_samples_are_never_exceeded)
 }
 END_TEST
 
-/* What the user has said stays, whatever it is; the others are found as without. */
+/* A value that the user has set never changes. The other values are tuned as without it. */
 START_TEST(what_is_fixed_stays)
 {
     struct surface s = {.best = corners[3], .cost = {0.05, 0.08, 0.1, 0.03}};

@@ -99,7 +99,7 @@ START_TEST(there_is_a_ceiling)
 }
 END_TEST
 
-/* What has nothing on its way costs a turn of the loop nothing. */
+/* A turn of the loop visits only the sets with work. */
 START_TEST(idle_sets_are_left_alone)
 {
     struct set *set = sets_find(engine, team_pair_id(OWN, 1));

@@ -38,7 +38,7 @@ static void plan(struct fuse *f, const struct gpu_operation *o, size_t n, size_t
 
 START_TEST(sizes_decide)
 {
-    struct fuse f = {.buffer = BUFFER, .room = FUSE_ROOM};
+    struct fuse f = {.buffer = BUFFER, .capacity = FUSE_ROOM};
     const size_t least = FUSE_TENSOR_MAX / 4, place[] = {48, 0, 52, 16};
     struct gpu_operation o[] = {one(1, 1), one(2, least + 1), one(3, 4), one(4, 0), one(5, 3), one(6, 8)};
     plan(&f, o, 6, 4, 3);
@@ -64,19 +64,19 @@ END_TEST
 
 START_TEST(what_stays_alone)
 {
-    struct fuse f = {.buffer = BUFFER, .room = 64};
+    struct fuse f = {.buffer = BUFFER, .capacity = 64};
     struct gpu_operation o[] = {one(1, 6), one(2, 6), one(3, 6), one(4, 4)};
     plan(&f, o, 4, 3, 2); /* the third has no room, the fourth has */
     ck_assert_mem_eq(&f.operation[1], &o[2], sizeof *o);
-    f.room = 63;
+    f.capacity = 63;
     plan(&f, o, 4, 2, 3);
-    f.room = 47; /* one alone */
+    f.capacity = 47; /* one alone */
     plan(&f, o, 3, 0, 3);
     ck_assert_mem_eq(f.operation, o, 3 * sizeof *o);
-    f.room = 0;
+    f.capacity = 0;
     plan(&f, o, 4, 0, 4);
     ck_assert_mem_eq(f.operation, o, 4 * sizeof *o);
-    f.room = FUSE_ROOM;
+    f.capacity = FUSE_ROOM;
     o[0].kind = GPU_BROADCAST;
     plan(&f, o, 4, 3, 2);
     ck_assert(fuse_is_whole(&f, &f.operation[1]));
@@ -90,12 +90,12 @@ END_TEST
 /* Room is for the smallest, wherever they stand. */
 START_TEST(the_smallest_first)
 {
-    struct fuse f = {.buffer = BUFFER, .room = 100000};
+    struct fuse f = {.buffer = BUFFER, .capacity = 100000};
     struct gpu_operation o[] = {one(1, 20000), one(2, 9000), one(3, 2000), one(4, 9000), one(5, 1)};
     plan(&f, o, 5, 4, 2);
     ck_assert_mem_eq(&f.operation[0], &o[0], sizeof *o);
     ck_assert_uint_eq(f.operation[1].count, 20001);
-    f.room = 80000;
+    f.capacity = 80000;
     plan(&f, o, 5, 2, 4);
     fuse_free(&f);
 }

@@ -110,8 +110,8 @@ static void save(hvd_dtype t, uint8_t *at, struct number n)
         memcpy(at, &n.i, size);
 }
 
-/* What a running result holds: floats of up to 32 bits are floats, integers wrap. Rounding a double to float
- * after one operation of floats gives what the float operation gives. */
+/* The running result as its type holds it: floats of up to 32 bits as float, integers wrapped. One operation
+ * of floats, made in double and rounded to float, gives the result of the float operation. */
 static struct number hold(hvd_dtype t, struct number n)
 {
     uint8_t bytes[8] = {0};
@@ -542,7 +542,7 @@ START_TEST(chunks_are_taken_once_own_ones_first)
 }
 END_TEST
 
-/* Whoever is at its own part keeps it, as long as the others are patient. */
+/* A worker that has begun its own part keeps it, as long as the other workers are patient. */
 START_TEST(patient_ones_help_who_has_not_begun)
 {
     struct chunks c = {.each = 1};

@@ -125,7 +125,7 @@ static void allgather(size_t bytes, int way, int rank, size_t k)
     buffer_free(&out);
 }
 
-/* What one rank sends to another: evenly, by a table, or to one rank alone. */
+/* The bytes that one rank sends to another: the same to all, by a table, or to one rank alone. */
 static size_t sent(size_t bytes, int from, int to, size_t k)
 {
     switch (k % 3) {
@@ -262,7 +262,8 @@ START_TEST(disagreement_changes_no_input)
 }
 END_TEST
 
-/* What fits into the entries: rows and room that differ are found, and what agrees is right. */
+/* Tensors that fit into the entries. Ranks that differ in rows or capacity get an error; others get the right
+ * result. */
 static int few(const struct job *job, int rank)
 {
     int32_t in[4 * MOST], out[4 * MOST + 1];

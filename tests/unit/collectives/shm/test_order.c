@@ -94,7 +94,7 @@ static void *member_main(void *arg)
         uint32_t name = random_of(&state) % NAMES, slot, seen = atomic_load(&appended);
         if (!busy[name] && operation[name] < ROUNDS && random_of(&state) % 4 != 0) {
             busy[name] = true;
-            begin(me, HEAD + 1 + name, 2 * ++operation[name] - 1); /* what is between is on no list */
+            begin(me, HEAD + 1 + name, 2 * ++operation[name] - 1); /* even numbers are on no list */
         }
         if (random_of(&state) % (8 << me) == 0)
             dawdle(random_of(&state) % DAWDLE);
@@ -107,7 +107,7 @@ static void *member_main(void *arg)
             continue;
         name = slot - HEAD - 1;
         if (name >= NAMES || !busy[name])
-            abort(); /* what this member has not begun cannot be complete */
+            abort(); /* this member has not begun it, so it cannot be complete */
         order_take(&o, slot, operation[name]);
         busy[name] = false;
         taken[me][got++] = operation[name] * NAMES + name;
@@ -128,7 +128,7 @@ START_TEST(all_take_the_same_list)
 }
 END_TEST
 
-/* Who has read nothing of the list finds a slot that is there twice, by two links. */
+/* A member that is late reads a slot twice when the list has it twice: each has a link of its own. */
 START_TEST(a_slot_may_be_there_twice)
 {
     struct order slow = order_start(HEAD), quick = slow;

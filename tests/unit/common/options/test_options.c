@@ -1,6 +1,7 @@
 /* The option table: every kind of bad value is named with its option, precedence holds, and --help and the
  * manual page say what the table says. HVD_UPDATE=1 writes the lists of options and keys into the pages
  * instead of comparing them. */
+/* needs: tests/unit/mdoc.c */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/options/options_table.h"
 #include "launcher/cli/config.h"
+#include "tests/unit/mdoc.h"
 
 #define WORDS 32
 

@@ -52,11 +52,11 @@ static int parse(struct config *c, const char *file, char *const words[], char *
 /* ---- precedence ---------------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *field; /* whose row it is */
+    const char *field; /* of struct config */
     char *word[2];     /* on the command line */
     char *variable;
     const char *file;
-    const char *is[4]; /* what it is from the command line, the variable, the file, by default */
+    const char *is[4]; /* its value from the command line, the variable, the file, by default */
 } ranks[] = {
     {"num_proc", {"-np", "2"}, "HVDRUN_NUM_PROC=3", "num_proc: 4", {"2", "3", "4", "0"}},
     {"stdin_rank", {"--stdin=2"}, "HVDRUN_STDIN=all", "stdin: none", {"2", "-2", "-1", "0"}},
@@ -317,7 +317,7 @@ START_TEST(every_key_is_read)
 }
 END_TEST
 
-/* ---- what is wrong ------------------------------------------------------------------------------------- */
+/* ---- files with mistakes ------------------------------------------------------------------------------- */
 
 static const struct {
     const char *file;

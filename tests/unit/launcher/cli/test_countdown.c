@@ -86,7 +86,7 @@ void __wrap_free(void *pointer)
     __real_free(pointer);
 }
 
-/* ---- what is tried ------------------------------------------------------------------------------------- */
+/* ---- the functions under test -------------------------------------------------------------------------- */
 
 static int try_hosts(struct err *e)
 {

@@ -92,27 +92,40 @@ static bool is_ours(const char *flag)
     return false;
 }
 
-/* The next row of the tables as its three columns, and under which heading it stands; false: there is none.
- */
-static bool next_row(FILE *page, char line[LINE], char *column[3], char heading[LINE])
+struct row {
+    char heading[LINE]; /* of the section */
+    char left[LINE];    /* the other launcher's flags, after ".It " */
+    char right[LINE];   /* hvdrun's flags and the difference */
+};
+
+static bool read_line(FILE *page, char line[LINE])
 {
-    while (fgets(line, LINE, page)) {
-        ck_assert_msg(strlen(line) < LINE - 1, "a line is too long: %s", line);
-        line[strcspn(line, "\n")] = '\0';
+    if (!fgets(line, LINE, page))
+        return false;
+    ck_assert_msg(strlen(line) < LINE - 1, "a line is too long: %s", line);
+    line[strcspn(line, "\n")] = '\0';
+    return true;
+}
+
+/* Reads the next row of the tables; false: there is none. The heading stays from row to row. */
+static bool next_row(FILE *page, struct row *row)
+{
+    char line[LINE];
+    while (read_line(page, line)) {
         if (strncmp(line, ".Sh ", 4) == 0)
-            snprintf(heading, LINE, "%s", line + 4);
+            snprintf(row->heading, LINE, "%s", line + 4);
         if (strncmp(line, ".It Fl ", 7) != 0)
             continue;
-        column[0] = line + 4;
-        for (int i = 1; i < 3; i++) {
-            char *end = strstr(column[i - 1], " Ta");
-            ck_assert_msg(end, "fewer than three columns: %s", column[i - 1]);
-            *end = '\0';
-            column[i] = end + 3 + (end[3] == ' ');
-        }
+        snprintf(row->left, LINE, "%s", line + 4);
+        ck_assert_msg(read_line(page, row->right), "nothing beside %s", row->left);
         return true;
     }
     return false;
+}
+
+static bool has_dash(const struct row *row)
+{
+    return strncmp(row->right, "\\(en", 4) == 0 || strncmp(row->right, ".No \\(en", 8) == 0;
 }
 
 /* The next flag of a column as a user writes it; NULL: there is none. */
@@ -126,22 +139,24 @@ static const char *next_flag(char **column, char flag[LINE])
     return NULL;
 }
 
+/* A row of hvdrun's own flags begins with a flag, but in the section of horovodrun. */
 START_TEST(what_it_calls_ours_is)
 {
     FILE *page = fopen("man/hvdrun-flags.7", "r");
-    char line[LINE], heading[LINE] = "", flag[LINE], *column[3];
+    struct row row = {.heading = ""};
+    char flag[LINE];
     int rows = 0;
 
     ck_assert_ptr_nonnull(page);
-    for (; next_row(page, line, column, heading); rows++) {
-        bool none = strcmp(column[1], "\\(en") == 0;
-        int flags = 0;
-        for (; next_flag(&column[1], flag); flags++)
-            ck_assert_msg(is_ours(flag), "hvdrun has no %s (beside %s)", flag, column[0]);
-        ck_assert_msg(none == (flags == 0), "%s: neither a flag of hvdrun nor a dash", column[0]);
-        if (strcmp(heading, "HOROVODRUN") == 0 && !none)
-            while (next_flag(&column[0], flag))
-                ck_assert_msg(is_ours(flag), "%s is said to be taken as it is", flag);
+    for (; next_row(page, &row); rows++) {
+        bool none = has_dash(&row), same = strcmp(row.heading, "HOROVODRUN") == 0;
+        char *left = row.left, *right = row.right;
+        ck_assert_msg(none || same || strncmp(right, ".Fl ", 4) == 0,
+                      "%s: neither a flag of hvdrun nor a dash", left);
+        for (right += *right == '.'; next_flag(&right, flag);)
+            ck_assert_msg(is_ours(flag), "hvdrun has no %s (beside %s)", flag, left);
+        while (same && !none && next_flag(&left, flag))
+            ck_assert_msg(is_ours(flag), "%s is said to be taken as it is", flag);
     }
     ck_assert_int_gt(rows, 80);
     fclose(page);
@@ -152,11 +167,12 @@ START_TEST(no_flag_of_horovodrun_is_missing)
 {
     bool found[sizeof horovodrun / sizeof *horovodrun] = {false};
     FILE *page = fopen("man/hvdrun-flags.7", "r");
-    char line[LINE], heading[LINE] = "", flag[LINE], *column[3];
+    struct row row = {.heading = ""};
+    char flag[LINE];
 
     ck_assert_ptr_nonnull(page);
-    while (next_row(page, line, column, heading))
-        while (strcmp(heading, "HOROVODRUN") == 0 && next_flag(&column[0], flag))
+    while (next_row(page, &row))
+        for (char *left = row.left; strcmp(row.heading, "HOROVODRUN") == 0 && next_flag(&left, flag);)
             for (size_t i = 0; i < sizeof found; i++)
                 found[i] = found[i] || strcmp(horovodrun[i], flag) == 0;
     for (size_t i = 0; i < sizeof found; i++)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/process/module.h"
-#include "launcher/host/agent_upload_stream.h"
+#include "launcher/host/agent_upload.h"
 
 /* needs: hvdagent hvd-engine modules */
 

@@ -251,7 +251,7 @@ static int run_job(const struct evil *p)
     return status;
 }
 
-/* ---- what must be true of it --------------------------------------------------------------------------- */
+/* ---- checks of the outcome ----------------------------------------------------------------------------- */
 
 static size_t lines_of(const char *text)
 {

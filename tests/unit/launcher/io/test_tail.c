@@ -1,4 +1,4 @@
-/* What is kept of a rank's stderr: the last lines, few, whole where they can be, and harmless. */
+/* The tail of a rank's stderr: the last few lines, whole if they fit, without control characters. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Which fault is the first, and what the user reads and gets as exit status. */
+/* The outcome of a job: its first fault, the sentence for the user, and the exit status. */
 #include <check.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ START_TEST(the_status_of_an_end)
         {{.signal = 11, .core_dumped = true}, 139, "core dumped"},
         {{.not_shut_down = true}, 1, "without hvd_shutdown"},
         {{.status = 255}, 255, "exit status 255"},
-        {{.status = 256}, 255, "exit status 256"}, /* which no process has */
+        {{.status = 256}, 255, "exit status 256"}, /* no process has such a status */
         {{.signal = 128}, 255, "killed by signal 128"},
     };
     struct outcome o = {0};
@@ -117,6 +117,36 @@ START_TEST(an_abort_is_named)
 }
 END_TEST
 
+/* The rank and its sentence are the cause, however the rank ends. */
+START_TEST(a_rank_that_gave_up_is_the_cause)
+{
+    static const struct {
+        struct rank_end end;
+        int exit_status;
+        const char *how;
+    } cases[] = {
+        {{.rank = 2, .pid = 9, .status = 3, .gave_up = "bad batch"},
+         3,
+         "gave up: bad batch; exit status 3, 1"},
+        {{.rank = 2, .pid = 9, .gave_up = "bad batch"}, 1, "gave up: bad batch; exit status 0, 1"},
+        {{.rank = 2, .pid = 9, .signal = 6, .gave_up = "bad batch"},
+         134,
+         "gave up: bad batch; killed by sig"},
+        {{.rank = 2, .pid = 9, .signal = 15, .by_us = true, .gave_up = "bad batch"},
+         1,
+         "gave up: bad batch; kil"},
+    };
+    struct outcome o = {0};
+    struct rank_end told = {.rank = 0, .status = 1, .told_peer = true};
+
+    outcome_rank_ended(&o, &told, "a", NULL, SECOND, SECOND + 1);
+    outcome_rank_ended(&o, &cases[_i].end, "b", NULL, SECOND, 2 * SECOND);
+    ck_assert_int_eq(o.exit_status, cases[_i].exit_status);
+    ck_assert_ptr_nonnull(strstr(o.text, "rank 2 on b (pid 9) failed first: "));
+    ck_assert_ptr_nonnull(strstr(o.text, cases[_i].how));
+}
+END_TEST
+
 START_TEST(a_rank_that_was_told_is_no_cause)
 {
     struct outcome o = {0};
@@ -175,7 +205,7 @@ START_TEST(a_limit_alone_is_the_cause)
     ck_assert_int_eq(o.exit_status, 124);
     ck_assert_str_eq(o.text, "the time limit is over");
     ck_assert_ptr_null(outcome_ended_by(&o));
-    if (_i == 1) { /* where any fault ends the job, the first one decides */
+    if (_i == 1) { /* any fault ends this job, so the first one decides */
         outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 2 * SECOND);
         ck_assert_int_eq(o.exit_status, 9);
     }
@@ -195,6 +225,7 @@ int main(void)
     tcase_add_test(t, what_we_ended_is_never_the_cause);
     tcase_add_test(t, lack_of_memory_is_named);
     tcase_add_test(t, an_abort_is_named);
+    tcase_add_loop_test(t, a_rank_that_gave_up_is_the_cause, 0, 4);
     tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
     tcase_add_loop_test(t, what_ended_a_job_that_went_on, 0, 2);
     tcase_add_test(t, a_signal_does_not_decide);

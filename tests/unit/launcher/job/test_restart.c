@@ -1,4 +1,4 @@
-/* Which ends are worth a restart, how long is waited before it, and which hosts are left out. */
+/* Restarts: the ends that cause one, the wait before it, and the hosts that it leaves out. */
 #include <check.h>
 #include <string.h>
 

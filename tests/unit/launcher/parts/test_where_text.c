@@ -1,4 +1,5 @@
-/* Where the ranks are, for people: those in one place share their lines, and a large job fits a screen. */
+/* The stack dump of a job as text: ranks in the same place share their lines, and a large job fits a
+ * screen. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>

@@ -349,7 +349,7 @@ static char *dry_run(const char *hosts_text, int64_t np, bool by_node, const cha
     return text;
 }
 
-/* What follows is about the GPUs of the machine that the test runs on. */
+/* Cuts the end of the text: it is about the GPUs of the machine on which the test runs. */
 static void without_gpus(char *text)
 {
     char *gpus = strstr(text, "\nGPUs of this host"), *problem = strstr(text, "\nhere: ");

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/admission/leases.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "tests/unit/scratch.h"
 
 static char directory[SCRATCH_MAX];

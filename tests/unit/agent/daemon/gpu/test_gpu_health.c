@@ -10,7 +10,7 @@
 
 #include "agent/daemon/core.h"
 #include "agent/daemon/gpu/gpu_health.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "agent/gpu/nvml.h"
 #include "common/base/log.h"
 #include "common/process/loop.h"

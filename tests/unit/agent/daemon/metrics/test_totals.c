@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "agent/daemon/metrics/totals.h"
-#include "agent/daemon/metrics/render.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/daemon/metrics/metric_table.h"
+#include "agent/guard/job_dir.h"
 #include "common/base/log.h"
 #include "tests/unit/scratch.h"
 

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/protocol/wire.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 #include "common/process/module.h"
 #include "tests/unit/scratch.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/rendezvous/gloo/gloo_message.h"
 #include "agent/rendezvous/gloo/gloo_store.h"
 #include "tests/unit/processor_time.h"
 

@@ -1,4 +1,5 @@
-/* Which tensors travel as one: what the execution list joins, and what every host reads of it. */
+/* Fusion: the tensors that the execution list joins into one transfer, and the list as every host reads
+ * it. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

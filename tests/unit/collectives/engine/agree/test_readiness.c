@@ -82,7 +82,7 @@ static struct readiness *new_readiness(uint32_t self, uint32_t hosts, uint32_t e
     return r;
 }
 
-/* What a host adds to element j of a tensor: sums of these depend on their order. */
+/* The value that a host adds to element j of a tensor: sums of such values depend on their order. */
 static float element(uint32_t host, uint64_t count, uint64_t j)
 {
     return (float)(host % 3 == 0 ? 1e7 : 1) * ((float)host + 1.0f / (float)(j + count));
@@ -155,7 +155,7 @@ static void drain(struct world *w, uint32_t host)
         ck_assert_uint_le(size, READINESS_MESSAGE_MAX);
     }
     while (w->entries[host] < w->tensors &&
-           readiness_next_entry(w->r[host], &w->entry[host][w->entries[host]]))
+           execution_list_next(readiness_list(w->r[host]), &w->entry[host][w->entries[host]]))
         w->entries[host]++;
 }
 
@@ -393,7 +393,7 @@ static void run_six(struct world *w, struct tensor_desc (*how)(uint32_t, uint32_
     run(w);
 }
 
-/* Which tensor is there on the lists; they are alike at all hosts. */
+/* The number of the tensor in entry i of the execution lists. The entry is the same on all hosts. */
 static uint32_t number_on_lists(const struct world *w, uint32_t i)
 {
     const struct list_entry *entry = &w->entry[0][i];
@@ -479,7 +479,7 @@ START_TEST(a_long_name_keeps_the_ranks)
     ck_assert(readiness_next_message(child, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
     ck_assert(readiness_next_message(r, &to, &message, &size));
-    ck_assert(readiness_next_entry(r, &entry));
+    ck_assert(execution_list_next(readiness_list(r), &entry));
     ck_assert_ptr_nonnull(
         strstr(entry.error, "ranks 0-3 (node0) have 100 elements, ranks 4-7 (node1) have 999 elements"));
     readiness_free(r);
@@ -501,9 +501,9 @@ START_TEST(a_local_error_travels)
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
     ck_assert(readiness_next_message(r, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(child, 0, message, size, NULL), 0);
-    ck_assert(readiness_next_entry(child, &entry));
+    ck_assert(execution_list_next(readiness_list(child), &entry));
     ck_assert_str_eq(entry.error, "ranks 4 and 5 disagree");
-    ck_assert(readiness_next_entry(r, &entry));
+    ck_assert(execution_list_next(readiness_list(r), &entry));
     ck_assert_str_eq(entry.error, "ranks 4 and 5 disagree");
     readiness_free(r);
     readiness_free(child);
@@ -532,20 +532,20 @@ START_TEST(late_and_double_messages_are_ignored)
     ck_assert_uint_eq(readiness_ignored(r), 2);
     ck_assert_int_eq(say(r, 0, &d, NULL), 0);
     ck_assert_int_eq(say(r, 0, &d, NULL), -1); /* still waiting for host 2 */
-    ck_assert(!readiness_next_entry(r, &entry));
+    ck_assert(!execution_list_next(readiness_list(r), &entry));
     struct readiness *third = new_readiness(2, 3, 2);
     ck_assert_int_eq(say(third, 2, &d, NULL), 0);
     ck_assert(readiness_next_message(third, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 2, message, size, NULL), 0);
     ck_assert(readiness_next_message(r, &to, &message, &size));
-    ck_assert(readiness_next_entry(r, &entry));
+    ck_assert(execution_list_next(readiness_list(r), &entry));
     free(entry.data);
     memcpy(copy, message, size);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(readiness_receive(child, 0, copy, size, NULL), 0);
-    ck_assert(readiness_next_entry(child, &entry));
+    ck_assert(execution_list_next(readiness_list(child), &entry));
     free(entry.data);
-    ck_assert(!readiness_next_entry(child, &entry));
+    ck_assert(!execution_list_next(readiness_list(child), &entry));
     ck_assert_uint_eq(readiness_ignored(child), 1);
     readiness_free(r);
     readiness_free(child);
@@ -633,7 +633,8 @@ START_TEST(a_gap_in_the_list_is_refused)
 }
 END_TEST
 
-/* Whoever takes a result copies it to the members' outputs: those of other kinds have other sizes. */
+/* A result in a list entry is copied to the outputs of all members. Only the kinds whose outputs are as long
+ * as the result may have one. */
 START_TEST(a_result_of_a_kind_that_has_none_is_refused)
 {
     static const uint8_t kinds[] = {SHM_ALLREDUCE, SHM_BROADCAST, SHM_ALLGATHER, SHM_ALLTOALL,
@@ -673,7 +674,8 @@ static void round_of_two(struct readiness *r, struct readiness *child, const str
     ck_assert_msg(readiness_receive(r, 1, message, *ready, &e) == 0, "%s", e.text);
     ck_assert(readiness_next_message(r, &to, &message, list));
     ck_assert_msg(readiness_receive(child, 0, message, *list, &e) == 0, "%s", e.text);
-    ck_assert(readiness_next_entry(r, &entry) && readiness_next_entry(child, &other));
+    ck_assert(execution_list_next(readiness_list(r), &entry) &&
+              execution_list_next(readiness_list(child), &other));
     ck_assert_mem_eq(&entry, &other, offsetof(struct list_entry, data));
     ck_assert_mem_eq(&entry.desc, d, sizeof *d);
     ck_assert_ptr_null(entry.data);
@@ -770,7 +772,8 @@ struct pair {
     uint8_t what[PAIR_TENSORS][PAIR_ROUNDS];
 };
 
-/* What a host asks for: small most of the time, at times large, or something else than the other one. */
+/* The operation that a host asks for: mostly a small one, at times a large one, at times one that differs
+ * from the other host's. */
 static struct tensor_desc of_pair(const struct pair *p, uint32_t host, uint32_t i, uint32_t round)
 {
     struct tensor_desc d = tensor(i);

@@ -1,4 +1,4 @@
-/* What a rank tells an engine that runs NCCL: taken as it is meant, and nothing that cannot be. */
+/* Calls from a rank to an engine that runs NCCL: valid ones are read right, impossible ones are refused. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static struct engine_gpus devices;
 static struct gpu_owner owner;
 static struct gpu_memory memory[2] = {{.gpu = 0, .at = 0x10000, .bytes = 1000},
                                       {.gpu = 1, .at = 0x20000, .bytes = 1000}};
-static struct gpu_member seat;
+static struct gpu_member gpu_member;
 static struct segment segment;
 static struct shm_device_call *call;
 
@@ -48,9 +48,9 @@ static void setup(void)
 
 static void teardown(void)
 {
-    free(seat.call.operation);
-    free(seat.call.counts);
-    memset(&seat, 0, sizeof seat);
+    free(gpu_member.call.operation);
+    free(gpu_member.call.counts);
+    memset(&gpu_member, 0, sizeof gpu_member);
     segment_unmap(&engine->names.segment[0].map);
     close(engine->names.segment[0].fd);
     segment_unmap(&segment);
@@ -60,7 +60,7 @@ static void teardown(void)
 static int take_at(uint64_t address)
 {
     struct err e = ERR_INIT;
-    int rc = engine_gpu_take_call(engine, 0, &seat, RANK, RANKS, address, &e);
+    int rc = engine_gpu_take_call(engine, 0, &gpu_member, RANK, RANKS, address, &e);
 
     ck_assert_int_eq(rc == 0, e.code == 0);
     return rc;
@@ -84,9 +84,9 @@ START_TEST(test_taken)
     const struct gpu_operation *o;
 
     ck_assert_int_eq(take(), 0);
-    o = seat.call.operation;
-    ck_assert_uint_eq(seat.operation, 7);
-    ck_assert_uint_eq(seat.call.operations, 1);
+    o = gpu_member.call.operation;
+    ck_assert_uint_eq(gpu_member.operation, 7);
+    ck_assert_uint_eq(gpu_member.call.operations, 1);
     ck_assert_uint_eq((uintptr_t)o->in, 0x10000 + 600);
     ck_assert_uint_eq((uintptr_t)o->out, 0x10000);
     ck_assert_uint_eq(o->count, 100);
@@ -101,17 +101,17 @@ START_TEST(test_ragged)
     call->piece[0].in_offset = 600; /* the rank's own are 100 of the 250 */
     ragged(GPU_ALLGATHER, fits);
     ck_assert_int_eq(take(), 0);
-    ck_assert_uint_eq(seat.call.operation[0].counts[2], 100);
+    ck_assert_uint_eq(gpu_member.call.operation[0].counts[2], 100);
     ragged(GPU_ALLGATHER, too_many);
     ck_assert_int_eq(take(), -1);
     ragged(GPU_ALLTOALL, sent); /* 101 elements of what has room for 100 */
     ck_assert_int_eq(take(), -1);
     call->piece[0].in_offset = 596;
     ck_assert_int_eq(take(), 0);
-    ck_assert_uint_eq(seat.call.operation[0].sent[0], 60);
+    ck_assert_uint_eq(gpu_member.call.operation[0].sent[0], 60);
     ragged(GPU_ALLGATHER, huge);
     ck_assert_int_eq(take(), -1);
-    ragged(GPU_ALLREDUCE, fits); /* which has none */
+    ragged(GPU_ALLREDUCE, fits); /* an allreduce has no table of counts */
     ck_assert_int_eq(take(), -1);
     ragged(GPU_ALLGATHER, fits);
     call->ragged = 0;

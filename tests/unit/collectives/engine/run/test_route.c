@@ -98,7 +98,7 @@ static uint64_t before(const uint64_t *part, uint32_t h)
     return h == 0 ? 0 : part[h - 1] + before(part, h - 1);
 }
 
-/* What a rank must have, and no more. */
+/* A rank's output has the wanted elements, and nothing is written behind them. */
 static void check_out(uint32_t rank, const uint32_t *want, uint64_t count)
 {
     for (uint64_t k = 0; k < ROOM; k++)

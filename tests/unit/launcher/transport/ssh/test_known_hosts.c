@@ -145,7 +145,7 @@ START_TEST(nul_bytes_are_blanks)
 }
 END_TEST
 
-/* What ssh-keygen itself hashes. */
+/* Names that ssh-keygen itself has hashed. */
 START_TEST(hashed_by_ssh_keygen)
 {
     char path[SCRATCH_MAX], command[256], line[512];

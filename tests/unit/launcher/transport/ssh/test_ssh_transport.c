@@ -385,8 +385,7 @@ START_TEST(lost_server_is_an_error)
 }
 END_TEST
 
-/* Whatever step a connection is in when its owner gives it up: closed() comes, with nothing left on the loop.
- */
+/* The owner may give up a connection in any step: closed() comes, and nothing is left on the loop. */
 START_TEST(close_in_every_phase)
 {
     for (int phase = TRANSPORT_RESOLVE; phase <= TRANSPORT_AGENT_START; phase++) {

@@ -1,0 +1,37 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# hvd_abort on one host: the rank that gave up is the cause, with its sentence and its own status.
+limit=40
+
+QUITTER=$BUILD/tests/quitter # its source says what it does
+
+# Every other rank hears of it within 100 ms, and hvdrun names the rank, its sentence and its status.
+rank_is_named() { # STATUS HOST RANKS
+    expect_status "$1"
+    expect_err "^hvdrun: rank 1 on $2 \\(pid [0-9]+\\) failed first: gave up: ValueError: bad .batch; exit status "
+    expect_count $(($3 - 1)) "^heard [0-9]+: rank 1 on .* gave up: ValueError: bad .batch$" "$T/out"
+    expect_count 1 '^cleaned up$' "$T/out"
+    awk '$1 == "said" {said = $2} $1 == "heard" {heard = $2 + 0; if (heard > last) last = heard} END {exit !(last - said < 100000000)}' "$T/out" ||
+        fail "a rank was not told within 100 ms"
+}
+
+case_the_rank_that_gave_up_is_named() {
+    hvd -np 3 "$QUITTER" 5
+    rank_is_named 5 localhost 3
+}
+
+# The others have ended long before.
+case_it_may_clean_up_first() {
+    hvd -np 3 "$QUITTER" 5 1500
+    rank_is_named 5 localhost 3
+}
+
+case_status_0_is_a_failure_as_well() {
+    hvd -np 2 "$QUITTER" 0 1500
+    rank_is_named 1 localhost 2
+}
+
+case_the_report_has_its_sentence() {
+    hvd -np 2 --report "$T/report" "$QUITTER" 6
+    expect_status 6
+    grep -q '"how": *"gave up: ValueError: bad .batch; exit status 6"' "$T/report" || fail "no sentence: $(cat "$T/report")"
+}
