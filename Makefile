@@ -36,6 +36,8 @@ note  = $(if $(V),,@echo '  $(1) $(patsubst $(BUILD)/%,%,$@)')
 comma := ,
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs   = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
+# What a module links to: the libraries (1), or in a wheel the archives (2) and then libraries that lie beside the module (3).
+module_libs = $(if $(filter $(WHEEL)/%,$@),$(patsubst %,-l:lib%.a,$(2)) $(addprefix -l,$(3)) $(WHEEL_LDFLAGS),$(call pkg_libs,$(1)))
 
 WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wformat=2 \
           -Wno-format-nonliteral -Wno-unused-parameter
@@ -96,6 +98,7 @@ HVD_BENCH  := $(BUILD)/bench/hvd_bench
 HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_call.c bench_run.c bench_data.c bench_ops.c bench_model.c)
 
 CONTAIN    := $(BUILD)/tests/contain
+WHEEL      := $(BUILD)/wheel
 
 include python/python.mk
 
@@ -151,21 +154,21 @@ $(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
 # The modules: .so files that a program opens when a job needs them. A module is left out where its library is not installed, and then
 # a job has no --config-file (yaml), no managed agent (systemd), no Gloo rendezvous, no metrics, no binding (topology), no PMIx.
-# $(call module_rule,NAME,sources,packages)
+# $(call module_rule,NAME,sources,packages,archives,libraries): what stands in a wheel for the packages comes last
 define module_rule
-$(BUILD)/modules/$(1).so: $(call obj,$(2))
+$(BUILD)/modules/$(1).so $(WHEEL)/modules/$(1).so: $(call obj,$(2))
 	@mkdir -p $$(@D)
 	$$(call note,LINK)
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) -shared -o $$@ $$^ $$(foreach p,$(3),$$(call pkg_libs,$$(p)))
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -shared -o $$@ $$^ $$(call module_libs,$(3),$(4),$(5))
 endef
-$(eval $(call module_rule,ssh,$(SSH_SRC),libssh2 libcrypto))
-$(eval $(call module_rule,auth,$(AUTH_SRC),libcrypto))
-$(eval $(call module_rule,tls,$(TLS_SRC),libssl libcrypto))
-$(eval $(call module_rule,yaml,$(YAML_SRC),yaml-0.1))
+$(eval $(call module_rule,ssh,$(SSH_SRC),libssh2 libcrypto,ssh2 ssl crypto z))
+$(eval $(call module_rule,auth,$(AUTH_SRC),libcrypto,crypto))
+$(eval $(call module_rule,tls,$(TLS_SRC),libssl libcrypto,ssl crypto))
+$(eval $(call module_rule,yaml,$(YAML_SRC),yaml-0.1,yaml))
 $(eval $(call module_rule,systemd,$(SYSTEMD_SRC),libsystemd))
-$(eval $(call module_rule,gloo,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c,libmicrohttpd))
-$(eval $(call module_rule,metrics,$(METRICS_SRC),libmicrohttpd))
-$(eval $(call module_rule,topology,$(TOPOLOGY_SRC) agent/worker/cpus.c,hwloc))
+$(eval $(call module_rule,gloo,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c,libmicrohttpd,,microhttpd))
+$(eval $(call module_rule,metrics,$(METRICS_SRC),libmicrohttpd,,microhttpd))
+$(eval $(call module_rule,topology,$(TOPOLOGY_SRC) agent/worker/cpus.c,hwloc,,hwloc))
 $(call obj,$(TOPOLOGY_SRC)): CFLAGS_ALL += $(call pkg_cflags,hwloc)
 $(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags,hwloc) $(if $(call pkg_libs,hwloc),-DHVD_HWLOC)
 $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/libcommon.a
@@ -249,6 +252,7 @@ $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
 include contrib/install.mk
+include contrib/wheel/wheel.mk
 include tests/tests.mk
 include tests/bench/bench.mk
 

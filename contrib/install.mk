@@ -22,9 +22,19 @@ SYSCONFDIR      ?= $(if $(STANDARD),/etc,$(PREFIX)/etc)
 AGENT_CONF       = $(SYSCONFDIR)/hvd/agent.conf
 DAEMON           = $(PREFIX)/bin/hvdagent daemon$(if $(filter-out /etc,$(SYSCONFDIR)), --config $(AGENT_CONF))
 
+# The Python package goes to PYTHON_SITE: by itself to the folder in PREFIX where $(PYTHON) looks for packages, or would. PYTHON_SITE=
+# leaves the package out. The command horovodrun is hvdrun; one that is there already and is no link stays.
+ifeq ($(origin PYTHON_SITE),undefined)
+PYTHON_SITE = $(eval PYTHON_SITE := $(shell $(PYTHON) -c 'import site, sys; \
+    here = [path for path in site.getsitepackages() if path.startswith("$(PREFIX)/")]; \
+    print(here[0] if here else "$(PREFIX)/lib/python%d.%d/site-packages" % sys.version_info[:2])' 2>/dev/null))$(PYTHON_SITE)
+endif
+PYTHON_FILES = $(if $(PYTHON_SITE),$(PYTHON_PACKAGE:$(PYTHON_TO)/%=%))
+PYTHON_DIRS  = $(addprefix $(PYTHON_SITE)/,$(sort $(patsubst %/,%,$(filter-out ./,$(dir $(PYTHON_FILES))))))
+
 SYSTEMD_DIRS = $(SYSTEMD_UNITDIR) $(addprefix $(SYSTEMD_BASE)/,sysusers.d tmpfiles.d) $(SYSCONFDIR)/hvd
 INSTALL_DIRS = $(addprefix $(PREFIX)/,bin lib/hvd lib/pkgconfig include share/bash-completion/completions \
-    $(sort $(foreach m,$(MAN_PAGES),share/man/man$(subst .,,$(suffix $(m)))))) $(if $(filter %/systemd.so,$(MODULES)),$(SYSTEMD_DIRS))
+    $(sort $(foreach m,$(MAN_PAGES),share/man/man$(subst .,,$(suffix $(m)))))) $(if $(filter %/systemd.so,$(MODULES)),$(SYSTEMD_DIRS)) $(PYTHON_DIRS)
 # Directories that were not there before, a line each, for uninstall; a staging directory has no such list.
 DIRS_MADE    = $(PREFIX)/lib/hvd/directories
 
@@ -71,7 +81,13 @@ install-systemd: all install-dirs
 unit-note:
 	@printf '%s\n' "$$UNIT_NOTE"
 
-install: all install-dirs $(if $(filter %/systemd.so,$(MODULES)),install-systemd) ## into PREFIX (/usr/local), below DESTDIR
+# Does nothing without PYTHON_SITE.
+install-python: all install-dirs
+	for file in $(PYTHON_FILES); do install -m 644 $(PYTHON_TO)/$$file $(DESTDIR)$(PYTHON_SITE)/$$file || exit; done
+	$(if $(PYTHON_FILES),$(if $(STRIP),$(STRIP) $(DESTDIR)$(PYTHON_SITE)/hvdrun/_hvd.abi3.so))
+	$(if $(PYTHON_FILES),[ -e $(TO)/bin/horovodrun ] && [ ! -L $(TO)/bin/horovodrun ] || ln -sfn hvdrun $(TO)/bin/horovodrun)
+
+install: all install-dirs $(if $(filter %/systemd.so,$(MODULES)),install-systemd) $(if $(PYTHON_PACKAGE),install-python) ## into PREFIX (/usr/local), below DESTDIR
 	install $(strip_all) -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/hvdctl $(TO)/bin
 	install $(strip_all) -m 755 $(BUILD)/modules/hvd-engine $(PMIX_SERVER) $(TO)/lib/hvd
 	install $(strip_all) -m 644 $(MODULES) $(TO)/lib/hvd
@@ -94,8 +110,10 @@ uninstall: ## removes what install put there, and the directories that it made i
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3) \
 	    $(addprefix $(DESTDIR)$(SYSTEMD_UNITDIR)/,$(SYSTEMD_UNITS)) $(addprefix $(DESTDIR)$(SYSTEMD_BASE)/,sysusers.d/hvd.conf tmpfiles.d/hvd.conf)
+	$(if $(PYTHON_FILES),rm -f $(addprefix $(DESTDIR)$(PYTHON_SITE)/,$(PYTHON_FILES)); rm -rf $(patsubst %,$(DESTDIR)%/__pycache__,$(PYTHON_DIRS)))
+	[ ! -L $(TO)/bin/horovodrun ] || rm -f $(TO)/bin/horovodrun
 	! cmp -s contrib/systemd/agent.conf $(DESTDIR)$(AGENT_CONF) || rm -f $(DESTDIR)$(AGENT_CONF)
 	@made=$$(sort -ru $(DESTDIR)$(DIRS_MADE) 2>/dev/null); rm -f $(DESTDIR)$(DIRS_MADE); \
 	    for dir in $$made $(TO)/lib/hvd; do [ ! -d "$$dir" ] || rmdir "$$dir" 2>/dev/null || :; done
 
-.PHONY: install install-dirs install-systemd unit-note uninstall
+.PHONY: install install-dirs install-python install-systemd unit-note uninstall

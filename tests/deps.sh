@@ -6,7 +6,7 @@
 #
 # Groups: build (without these nothing is built), options (parts of a build that can be left out: PMIx, the store for Gloo,
 # configuration files, binding, the managed agent, the Python package), test (everything that a test of `make check` calls, other people's launchers and
-# MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (PyTorch, for the slow tests), fresh (new roots of Debian).
+# MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (PyTorch, for the slow tests), wheel (make wheel and its test), fresh (new roots of Debian).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -90,6 +90,12 @@ for group in "${@:-build}"; do
         ;;
     frameworks)
         need_module torch python3-torch
+        ;;
+    wheel)
+        need_module wheel python3-wheel
+        need_module venv python3-venv
+        need_module ensurepip python3-venv
+        need_program mmdebstrap mmdebstrap
         ;;
     fresh)
         need_program mmdebstrap mmdebstrap

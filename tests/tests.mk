@@ -177,7 +177,7 @@ check: ## installs what is missing, builds, runs the tests that a fresh machine 
 	$(provide) build options test
 	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint, check-fresh
-	$(provide) build options test extra frameworks fresh
+	$(provide) build options test extra frameworks wheel fresh
 	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
 	$(provide) build options test
@@ -191,6 +191,9 @@ check-faults: ## the fault matrix: every fault in every phase of a job, on names
 check-fresh: ## README's first commands in new roots of Debian 12 and 13, as machines and as containers (root); KIND=word for some
 	$(provide) build options fresh
 	@$(MAKE) $(quietly) fresh-run
+check-wheel: ## the wheels of make wheel: venvs, a bare root of Debian, stock Horovod beside them; CASE=word for some
+	$(provide) build options test wheel
+	@$(MAKE) $(quietly) wheel-run
 check-gpu-bundle: ## the bundle of make gpu-bundle, on doubles in a bare root of Debian without network (root, mmdebstrap)
 	$(provide) build options test fresh
 	@$(MAKE) $(quietly) gpu-bundle-run
@@ -227,8 +230,8 @@ check-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure,python countdown e2e:alone faults-quick
 check-all-run:
-	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle
-	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle fresh
+	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -242,6 +245,9 @@ test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS
 gpu-bundle-run:
 	@tests/build.sh $(MAKE) $(quietly) gpu-bundle
 	@$(TESTED_BY) tests/run.sh gpu-bundle
+wheel-run:
+	@tests/build.sh $(MAKE) $(quietly) wheel
+	@$(TESTED_BY) tests/run.sh wheel
 compatible-run:
 	@tests/build.sh $(MAKE) $(quietly) all
 	@$(TESTED_BY) tests/run.sh compatible
@@ -281,5 +287,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

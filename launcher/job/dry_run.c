@@ -7,6 +7,7 @@
  * is what people call it for. */
 #include "launcher/job/dry_run.h"
 
+#include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -404,12 +405,18 @@ static void print_agent(FILE *out)
     print_part(out, "hvdagent", present, present ? path : "not beside hvdrun; PATH is searched");
 }
 
-static void print_program(FILE *out, const char *name)
+/* A wheel for pip has hvd-pmix, but not its library. */
+static void print_program(FILE *out, const char *name, const char *library)
 {
     struct err e = ERR_INIT;
     char path[PATH_MAX];
-    bool there = module_path(name, path, sizeof path, &e) == 0;
-    print_path(out, name, there ? path : NULL, &e);
+    bool runs = module_path(name, path, sizeof path, &e) == 0;
+    if (runs && library && !dlopen(library, RTLD_LAZY)) {
+        runs = false;
+        err_set(&e, ERR_SYSTEM, "%s", dlerror());
+        err_hint(&e, "install libpmix2 (Debian's name) for MPI programs that need PMIx");
+    }
+    print_path(out, name, runs ? path : NULL, &e);
 }
 
 void check_build_print(FILE *out)
@@ -420,8 +427,8 @@ void check_build_print(FILE *out)
     print_module(out, TRANSPORT_SSH_MODULE, TRANSPORT_SSH_MODULE ".so", TRANSPORT_SSH_SYMBOL);
     fprintf(out, "\nPrograms and modules:\n");
     print_agent(out);
-    print_program(out, "hvd-engine");
-    print_program(out, "hvd-pmix");
+    print_program(out, "hvd-engine", NULL);
+    print_program(out, "hvd-pmix", "libpmix.so.2");
     print_module(out, "auth", "auth.so", "hvd_module_version");
     print_module(out, "tls", "tls.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");

@@ -13,8 +13,8 @@ __all__ = ["main", "program"]
 def _candidates() -> List[str]:
     here = os.path.dirname(os.path.abspath(__file__))
     return [
-        os.path.join(here, "bin", "hvdrun"),  # a wheel
         os.path.join(here, "..", "..", "hvdrun"),  # the build folder
+        os.path.join(here, "..", "..", "..", "..", "bin", "hvdrun"),  # PREFIX/lib/python3.11/site-packages/hvdrun
         os.path.join(os.path.dirname(sys.executable), "hvdrun"),
     ]
 

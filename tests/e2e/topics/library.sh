@@ -87,6 +87,12 @@ case_in_a_prefix_of_its_own_it_needs_no_variable_and_leaves_nothing() {
     run env -u LD_LIBRARY_PATH "$T/elsewhere/bin/hvdrun" -np 2 "$T/worker"
     expect_status 0
     expect_out 'the sum of the ranks is 1'
+    if [ -e "$BUILD/python/hvdrun/_hvd.abi3.so" ] && [ -z "${sanitize:-}" ]; then
+        # It leaves compiled files beside the package, as the system's Python does for root.
+        run env -u LD_LIBRARY_PATH -u PYTHONDONTWRITEBYTECODE "PYTHONPATH=$(dirname "$T"/elsewhere/lib/python3*/*/hvdrun)" "$T/elsewhere/bin/horovodrun" -np 2 /usr/bin/python3 "$top/tests/wheel/sum.py"
+        expect_status 0
+        expect_out '^rank 1 of 2: 3.0$'
+    fi
 
     elsewhere install STRIP= # over it
     [ "$(with_symbols | wc -l)" -gt 8 ] || fail "STRIP= leaves symbols in these alone: $(with_symbols)"
