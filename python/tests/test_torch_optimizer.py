@@ -437,7 +437,7 @@ class Construction(OptimizerCase):
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         named = list(model.named_parameters())
-        with self.assertRaisesRegex(ValueError, "unique"):
+        with self.assertRaisesRegex(ValueError, "twice"):
             hvd.DistributedOptimizer(optimizer, named_parameters=[(named[0][0], p) for _, p in named])
         with self.assertRaisesRegex(ValueError, "not named"):
             hvd.DistributedOptimizer(optimizer, named_parameters=named[:-1])

@@ -34,7 +34,7 @@ class DistributedAdasumOptimizer:
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
         """AssertionError: step() of this optimizer cannot do without the other ranks."""
-        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        raise AssertionError("op=hvd.Adasum cannot skip synchronize(): step() combines the changes of the ranks")
         yield
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:

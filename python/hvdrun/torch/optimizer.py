@@ -123,8 +123,8 @@ class Exchange:
         self.touched.add(key)
         if self.left[key] <= 0:
             raise AssertionError(
-                "Gradients were computed more than backward_passes_per_step times before call to step(). "
-                "Increase backward_passes_per_step to accumulate gradients locally."
+                "a gradient came more often than backward_passes_per_step before step(): "
+                "give the number of backward passes of a step to DistributedOptimizer"
             )
         self.left[key] -= 1
         unit = self.unit_of.get(key)
@@ -377,8 +377,8 @@ class DistributedOptimizerBase:
         base: Any = super()
         if exchange is not None and exchange.busy:
             raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+                "zero_grad() between backward() and step() would change gradients that other ranks read: "
+                "call step() or synchronize() first"
             )
         if exchange is None or exchange.units is None:
             base.zero_grad(*args, **kwargs)
@@ -415,7 +415,7 @@ def _checked_groups(groups: Optional[Groups], num_groups: int) -> Optional[Group
     if not all(isinstance(parameter, torch.Tensor) for group in groups for parameter in group):
         raise ValueError("groups is a number, or a list of lists of parameters")
     if len(set(members)) < len(members):
-        raise ValueError("A parameter can only appear once in groups.")
+        raise ValueError("groups has a parameter twice")
     return groups
 
 
@@ -445,7 +445,7 @@ def DistributedOptimizer(
     with a number of ranks that is no power of two.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor not supported with op != Average")
+        raise ValueError("gradient_predivide_factor needs op=hvd.Average")
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step is 1 or more, not {backward_passes_per_step}")
     named = named_parameters_of(optimizer, named_parameters)

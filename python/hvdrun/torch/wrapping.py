@@ -33,19 +33,15 @@ def named_parameters_of(
     if not named:
         return [(f"parameter.{number}", parameter) for number, parameter in enumerate(own)]
     if any(not isinstance(item, tuple) or len(item) != 2 for item in named):
-        raise ValueError(
-            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
-            "model.named_parameters()."
-        )
+        raise ValueError("named_parameters are pairs of a name and a parameter, as model.named_parameters() gives them")
     names = [name for name, _ in named]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
-        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
+        raise ValueError(f"named_parameters has a name twice: {', '.join(twice)}")
     name_of = {id(parameter): name for name, parameter in named}
     unnamed = [f"{tuple(parameter.shape)}" for parameter in own if id(parameter) not in name_of]
     if unnamed:
         raise ValueError(
-            "named_parameters was specified, but one or more model parameters were not named. "
-            f"Shapes of those without a name: {', '.join(unnamed)}"
+            f"parameters of the optimizer are not named in named_parameters; their shapes: {', '.join(unnamed)}"
         )
     return [(name_of[id(parameter)], parameter) for parameter in own]
