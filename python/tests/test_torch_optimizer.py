@@ -441,7 +441,7 @@ class Construction(OptimizerCase):
             hvd.DistributedOptimizer(optimizer, named_parameters=[(named[0][0], p) for _, p in named])
         with self.assertRaisesRegex(ValueError, "not named"):
             hvd.DistributedOptimizer(optimizer, named_parameters=named[:-1])
-        with self.assertRaisesRegex(ValueError, "tuples"):
+        with self.assertRaisesRegex(ValueError, "pairs"):
             hvd.DistributedOptimizer(optimizer, named_parameters=model.parameters())
         hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
