@@ -33,8 +33,20 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-e941f80 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 17 | SHM_VERSION 17: words for both options
-e941f80 | abi + hvdrun of present, libhvd of base: the control region has layout 17, this libhvd speaks 16 | SHM_VERSION 17: words for both options
+e0f879a6 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 18 | SHM_VERSION 18: names are forgotten
+e0f879a6 | abi + hvdrun of present, libhvd of base: the control region has layout 18, this libhvd speaks 16 | SHM_VERSION 18: names are forgotten
+147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
+147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
+147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
+147771d7 | abi + hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
+02b5696f | abi + T hvd_abort@@HVD_0 | a rank gives up and says why
+02b5696f | abi + extern int hvd_abort  | a rank gives up and says why
+02b5696f | abi + T hvd_alloc_lasting@@HVD_0 | memory that outlives the job
+02b5696f | abi + extern void *hvd_alloc_lasting  | memory that outlives the job
+02b5696f | abi + T hvd_allgather_alloc | a result whose size the caller learns first
+02b5696f | abi + extern int hvd_allgather_alloc | a result whose size the caller learns first
+02b5696f | abi + T hvd_alltoall_alloc | a result whose size the caller learns first
+02b5696f | abi + extern int hvd_alltoall_alloc | a result whose size the caller learns first
 END
 }
 
