@@ -3,7 +3,8 @@
  *
  * Each host hears of each rank of the other hosts. Many ranks that end together are told together, because
  * one message for each would keep hundreds of hosts busy for seconds. The first bad end leaves at once,
- * with all ends that waited before it. Later ends wait until WINDOW_MS are over. */
+ * with all ends that waited before it. Later ends wait until WINDOW_MS are over. So does the end of a rank
+ * that had been told of a failure: the rank that failed is the cause, and is told first. */
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -41,6 +42,11 @@ static bool is_bad(const struct rank_end *end)
     return rank_end_failed(end) || end->by_us;
 }
 
+static bool is_cause(const struct rank_end *end)
+{
+    return is_bad(end) && !end->told_peer;
+}
+
 static void queue_end(struct job *j, uint32_t rank)
 {
     const struct rank_end *end = &j->rank[rank].end;
@@ -66,7 +72,11 @@ static void tell_ends(struct job *j)
         return;
     log_debug("%u hosts are told of %u ranks that ended", j->plan.host_count, s->count);
     for (uint32_t i = 0; i < s->count; i++)
-        queue_end(j, s->rank[i]);
+        if (is_cause(&j->rank[s->rank[i]].end))
+            queue_end(j, s->rank[i]);
+    for (uint32_t i = 0; i < s->count; i++)
+        if (!is_cause(&j->rank[s->rank[i]].end))
+            queue_end(j, s->rank[i]);
     s->count = 0;
     for (uint32_t i = 0; i < j->plan.host_count; i++)
         host_flush(job_host_of_plan(j, i));
@@ -85,7 +95,7 @@ static void on_rank_ended(struct job *j, uint32_t rank)
     if (j->plan.host_count < 2 || (!bad && !j->has_engines && !links_are_ordered(j)))
         return;
     s->rank[s->count++] = rank;
-    if (bad && !s->urgent) {
+    if (is_cause(&j->rank[rank].end) && !s->urgent) {
         s->urgent = true;
         tell_ends(j);
     }
