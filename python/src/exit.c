@@ -31,7 +31,7 @@ static PyObject *watch_exit(PyObject *module, PyObject *unused)
         PyErr_NoMemory();
         return NULL;
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 PyMethodDef exit_methods[] = {{"watch_exit", watch_exit, METH_NOARGS,

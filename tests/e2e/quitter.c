@@ -39,7 +39,8 @@ int main(int argc, char **argv)
     }
     for (int i = 0; status == HVD_SUCCESS; i++) {
         if (hvd_rank() == 1 && i == 100)
-            return give_up((int)strtol(argv[1], NULL, 10), argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0);
+            return give_up((int)strtol(argv[1], NULL, 10),
+                           argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 0);
         status = hvd_allreduce("x", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL);
     }
     printf("heard %lld: %s\n", now(), hvd_last_error());
