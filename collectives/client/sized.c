@@ -79,8 +79,8 @@ static void keep_staging(struct tensor *t)
 
 /* ---- the caller's memory ------------------------------------------------------------------------------- */
 
-static int allocate(const struct operation *o, size_t rows, const char *name, void **memory, char *text,
-                    size_t size)
+static int ask_caller(const struct operation *o, size_t rows, const char *name, void **memory, char *text,
+                      size_t size)
 {
     *memory = o->sized.allocator.allocate(o->sized.allocator.context, rows);
     if (*memory || rows == 0)
@@ -94,7 +94,7 @@ static int allocate(const struct operation *o, size_t rows, const char *name, vo
 static int allocate_result(struct tensor *t, uint64_t count, void **memory)
 {
     t->op.sized.rows = count / t->op.what.row;
-    return allocate(&t->op, t->op.sized.rows, t->name, memory, t->text, sizeof t->text);
+    return ask_caller(&t->op, t->op.sized.rows, t->name, memory, t->text, sizeof t->text);
 }
 
 /* ---- the steps ----------------------------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ int sized_hand_over(struct operation *o, const char *name, char *text, size_t si
     void *memory;
     int status = o->status;
     if (status == HVD_SUCCESS)
-        status = allocate(o, o->sized.rows, name, &memory, text, size);
+        status = ask_caller(o, o->sized.rows, name, &memory, text, size);
     if (status == HVD_SUCCESS && o->sized.rows > 0)
         copy_bytes(memory, o->sized.held, o->sized.rows * o->what.row * dtype_size(o->what.dtype));
     if (o->sized.held)

@@ -167,7 +167,7 @@ __version__ = version()
 
 
 def __getattr__(name: str) -> object:
-    # What starts jobs is not needed within them, so it is imported when it is used.
+    # A rank rarely starts jobs itself: the module for that is imported at its first use.
     if name == "run":
         from hvdrun.runner import run
 

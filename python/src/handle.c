@@ -35,7 +35,7 @@ static void free_handle(PyObject *self)
     Py_DECREF(type);
 }
 
-static PyObject *wait(PyObject *self, PyObject *const *argument, Py_ssize_t n)
+static PyObject *wait_handle(PyObject *self, PyObject *const *argument, Py_ssize_t n)
 {
     double seconds = -1;
 
@@ -83,7 +83,7 @@ static PyObject *get_rows(PyObject *self, void *unused)
     return Py_NewRef(rows ? rows : Py_None);
 }
 
-static PyObject *show(PyObject *self)
+static PyObject *show_handle(PyObject *self)
 {
     struct operation *o = operation_of(self);
     PyObject *name = get_name(self, NULL), *text = NULL;
@@ -100,7 +100,7 @@ static PyObject *show(PyObject *self)
 int handle_make_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"wait", FAST(wait),
+        {"wait", FAST(wait_handle),
          "wait(timeout=None, /): waits until the operation has ended; returns its result"},
         {"poll", poll_handle, METH_NOARGS, "poll(): True when wait() will not block"},
         {0}};
@@ -113,7 +113,7 @@ int handle_make_type(PyObject *module)
                                   {Py_tp_dealloc, free_handle},
                                   {Py_tp_methods, methods},
                                   {Py_tp_getset, attributes},
-                                  {Py_tp_repr, show},
+                                  {Py_tp_repr, show_handle},
                                   {0, NULL}};
     static PyType_Spec spec = {.name = "hvdrun._hvd.Handle",
                                .basicsize = sizeof(struct handle),

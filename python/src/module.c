@@ -95,7 +95,7 @@ static PyObject *get_pending(PyObject *module, PyObject *unused)
     return PyLong_FromSize_t(operations_pending());
 }
 
-static PyObject *alloc(PyObject *module, PyObject *number)
+static PyObject *alloc_memory(PyObject *module, PyObject *number)
 {
     size_t bytes;
 
@@ -149,7 +149,7 @@ static PyMethodDef job_methods[] = {
     {"version", get_version, METH_NOARGS, "version() -> str: the library's"},
     {"status_name", get_status_name, METH_O, "status_name(status, /) -> str"},
     {"pending", get_pending, METH_NOARGS, "pending() -> int: operations that have not ended"},
-    {"alloc", alloc, METH_O, "alloc(nbytes, /) -> Memory: zeroed bytes in the job's shared memory"},
+    {"alloc", alloc_memory, METH_O, "alloc(nbytes, /) -> Memory: zeroed bytes in the job's shared memory"},
     {"alloc_device", alloc_device, METH_O, "alloc_device(nbytes, /) -> Memory: zeroed bytes of a GPU"},
     {"timeline_start", FAST(start_timeline), "timeline_start(path, mark_cycles, /)"},
     {"timeline_stop", stop_timeline, METH_NOARGS, "timeline_stop()"},

@@ -221,7 +221,7 @@ static int wait_or_poll(hvd_handle handle, unsigned ms)
 }
 
 /* Waits for the next phase for at most that time. No other thread waits for the operation. */
-static void step(struct operation *o, unsigned ms)
+static void step_operation(struct operation *o, unsigned ms)
 {
     hvd_handle handle = o->handle;
     char *text;
@@ -242,7 +242,7 @@ static void step(struct operation *o, unsigned ms)
 bool operation_poll(struct operation *o)
 {
     if (o->phase != PHASE_ENDED && !o->waiting)
-        step(o, 0);
+        step_operation(o, 0);
     return o->phase == PHASE_ENDED;
 }
 
@@ -348,7 +348,7 @@ int operation_wait(struct operation *o, double seconds)
         if (o->waiting)
             sleep_us(SHARED_US);
         else
-            step(o, slice_ms(o, left, has_limit));
+            step_operation(o, slice_ms(o, left, has_limit));
         if (o->phase == PHASE_ENDED)
             break;
         if (PyErr_CheckSignals() != 0)

@@ -49,7 +49,7 @@ static int *take_ranks(PyObject *sequence, Py_ssize_t n)
     return ranks;
 }
 
-static PyObject *add(PyObject *module, PyObject *sequence)
+static PyObject *add_set(PyObject *module, PyObject *sequence)
 {
     Py_ssize_t n = PySequence_Size(sequence);
     int *ranks = n < 0 ? NULL : take_ranks(sequence, n);
@@ -64,7 +64,7 @@ static PyObject *add(PyObject *module, PyObject *sequence)
     return status == HVD_SUCCESS ? PyLong_FromLong(set) : raise_last(status);
 }
 
-static PyObject *drop(PyObject *module, PyObject *number)
+static PyObject *remove_set(PyObject *module, PyObject *number)
 {
     hvd_set set;
     int status;
@@ -132,17 +132,17 @@ static int fill_ids(hvd_set unused, int *ids)
     return hvd_set_ids(ids);
 }
 
-static PyObject *ids(PyObject *module, PyObject *unused)
+static PyObject *list_ids(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
     return list_of(hvd_set_count(), 0, fill_ids);
 }
 
 PyMethodDef set_methods[] = {
-    {"set_add", add, METH_O, "set_add(ranks, /) -> int: makes a process set; all ranks call it"},
-    {"set_remove", drop, METH_O, "set_remove(set, /): removes a process set; all ranks call it"},
+    {"set_add", add_set, METH_O, "set_add(ranks, /) -> int: makes a process set; all ranks call it"},
+    {"set_remove", remove_set, METH_O, "set_remove(set, /): removes a process set; all ranks call it"},
     {"set_rank", rank_in, METH_O, "set_rank(set, /) -> int: this rank's index in the set"},
     {"set_size", size_in, METH_O, "set_size(set, /) -> int: the number of ranks"},
     {"set_ranks", ranks_in, METH_O, "set_ranks(set, /) -> list: the ranks, ascending"},
-    {"set_ids", ids, METH_NOARGS, "set_ids() -> list: the ids of all sets"},
+    {"set_ids", list_ids, METH_NOARGS, "set_ids() -> list: the ids of all sets"},
     {0}};

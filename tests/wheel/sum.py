@@ -1,4 +1,4 @@
-"""A job that needs nothing but the wheel: the ranks' numbers are added."""
+"""Adds the numbers of the ranks. The program uses the wheel and no other package."""
 
 import array
 

@@ -137,7 +137,7 @@ static hvd_handle *begin_many(unsigned number, float *sums)
 }
 
 /* The last rank is late each time, and uses other names meanwhile. */
-static int pend(const struct job *job, int rank)
+static int check_pending(const struct job *job, int rank)
 {
     float *sums = calloc(PENDING, sizeof *sums);
 
@@ -161,7 +161,7 @@ static int pend(const struct job *job, int rank)
 
 START_TEST(sixteen_thousand_names_are_pending)
 {
-    run_names(shapes[_i], pend);
+    run_names(shapes[_i], check_pending);
 }
 END_TEST
 
@@ -194,7 +194,7 @@ END_TEST
 
 /* ---- names that stay ----------------------------------------------------------------------------------- */
 
-static int keep(const struct job *job, int rank)
+static int check_kept(const struct job *job, int rank)
 {
     hvd_handle persistent, pending, old;
     float in = (float)rank, out = 0, late = 0, x = 1;
@@ -228,7 +228,7 @@ static int keep(const struct job *job, int rank)
 
 START_TEST(what_a_caller_still_has_is_not_forgotten)
 {
-    run_names(shapes[_i], keep);
+    run_names(shapes[_i], check_kept);
 }
 END_TEST
 

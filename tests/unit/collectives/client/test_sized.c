@@ -141,7 +141,7 @@ static void one_gather(int rank, size_t scale, int form)
     }
 }
 
-static int gathers(const struct job *job, int rank)
+static int check_gathers(const struct job *job, int rank)
 {
     static const size_t scales[] = {0, 1, 3, 100, 300, 5000, 60001};
 
@@ -156,7 +156,7 @@ static int gathers(const struct job *job, int rank)
 
 START_TEST(an_allgather_learns_its_size)
 {
-    run(_i, gathers);
+    run(_i, check_gathers);
 }
 END_TEST
 
@@ -209,7 +209,7 @@ static void one_exchange(int rank, size_t scale, int form)
     end_gather(&c, false);
 }
 
-static int exchanges(const struct job *job, int rank)
+static int check_exchanges(const struct job *job, int rank)
 {
     static const size_t scales[] = {0, 1, 40, 300, 20001};
 
@@ -224,7 +224,7 @@ static int exchanges(const struct job *job, int rank)
 
 START_TEST(an_alltoall_learns_its_size)
 {
-    run(_i, exchanges);
+    run(_i, check_exchanges);
 }
 END_TEST
 
@@ -342,7 +342,7 @@ START_TEST(a_rank_without_memory_harms_no_other)
 }
 END_TEST
 
-static int mismatches(const struct job *job, int rank)
+static int check_mismatches(const struct job *job, int rank)
 {
     struct ask ask = {.row_bytes = 12};
     int32_t in[12] = {0}, out[200];
@@ -370,7 +370,7 @@ static int mismatches(const struct job *job, int rank)
 
 START_TEST(ranks_that_disagree_hear_of_it)
 {
-    run(1 + 2 * _i, mismatches); /* two ranks of one host, and of two */
+    run(1 + 2 * _i, check_mismatches); /* two ranks of one host, and of two */
 }
 END_TEST
 
