@@ -152,16 +152,23 @@ typedef int32_t hvd_set;
 #endif
 
 /* Options of an operation. A NULL pointer means all zeros, and zeros mean the defaults. Start from
- * `hvd_options options = {0}`, in C++ `= {}`. All ranks must give the same options. */
+ * `hvd_options options = {0}`, in C++ `= {}`. All ranks must give the same options, but for will_wait. */
 typedef struct hvd_options {
     hvd_set set;                 /* default HVD_WORLD; ranks in arguments are then indices in the set */
     double prescale;             /* factor of every input before it is combined; 0 means 1 */
     double postscale;            /* factor of the result; 0 means 1 */
     hvd_compression compression; /* float32 only */
-    uint32_t reserved_before;    /* zero, as all of reserved */
-    void *stream; /* a CUstream or cudaStream_t of this process, for buffers of a device; NULL: the legacy
-                     default stream, whatever the caller was compiled for (see HVD_DEFAULT_STREAM) */
-    uint32_t reserved[6]; /* zeros; else HVD_ERR_INVALID: a later version may give them a meaning */
+    /* 1: after this _async call the same thread waits for the operation, by hvd_wait or hvd_wait_for, again
+     * after HVD_ERR_TIMEOUT; else other ranks may wait as long. The operation is as fast as a blocking call
+     * then: the engine and spare copies are left out. 0 or 1. */
+    uint32_t will_wait;
+    /* A CUstream or cudaStream_t of this process, for buffers of a device. NULL: the legacy default stream,
+     * whatever the caller was compiled for (see HVD_DEFAULT_STREAM). */
+    void *stream;
+    /* A number of the caller's for the tensor's dimensions, such as a hash; 0: none. Ranks that give
+     * different numbers get HVD_ERR_MISMATCH. */
+    uint32_t shape;
+    uint32_t reserved[5]; /* zeros; else HVD_ERR_INVALID: a later version may give them a meaning */
 } hvd_options;
 
 /* One pending or persistent operation of this process; 0 is no operation. hvd_wait frees a handle, or
@@ -182,7 +189,9 @@ int hvd_init(void);
  * may be pending. The remaining work of operations in streams of a device ends first, unless the job fails.
  * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, but not of hvd_alloc_lasting. So
  * it does whatever it returns, except for HVD_ERR_MISMATCH: other ranks are in hvd_join, and nothing has
- * changed. A worker that exits with status 0 after hvd_init and without hvd_shutdown counts as failed. */
+ * changed. After a wait of a second, operations of others that need this rank get HVD_ERR_MISMATCH (in jobs
+ * of more than 64 hosts only those of this host's ranks). A worker that exits with status 0 after hvd_init
+ * and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
 /* Says that this rank has failed, and why. Every pending and later call of every rank, of this one too,
  * returns HVD_ERR_PEER at once; its sentence names this rank, its host and `why`. The process goes on: it may

@@ -15,7 +15,7 @@ _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "horovod")
 _STOCK = os.path.join("runner", "mpi_run.py")
 
 
-def _sentence(folder):
+def _sentence(folder: str) -> str:
     import glob  # not at each start of Python
 
     found = glob.glob(os.path.join(os.path.dirname(folder), "horovod-*.dist-info"))
@@ -27,7 +27,7 @@ def _sentence(folder):
     )
 
 
-def check(folder=_OURS):
+def check(folder: str = _OURS) -> None:
     """ImportError: files of stock Horovod lie in the folder."""
     if os.path.exists(os.path.join(folder, _STOCK)):
         raise ImportError(_sentence(folder), name="horovod", path=folder)
@@ -37,12 +37,12 @@ class _Finder:
     """Stands first among the finders, and looks when horovod is imported."""
 
     @staticmethod
-    def find_spec(name, path=None, target=None):  # noqa: ARG004 - the arguments are Python's
+    def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004 - the arguments are Python's
         if name == "horovod":
             check()
 
 
-def watch():
+def watch() -> None:
     """Has imports of horovod checked, if files of stock Horovod lie beside this one."""
     if os.path.exists(os.path.join(_OURS, _STOCK)):
         sys.meta_path.insert(0, _Finder)

@@ -5,8 +5,9 @@
 #   deps.sh install GROUP...   installs it: as root, or through sudo when that asks no password
 #
 # Groups: build (without these nothing is built), options (parts of a build that can be left out: PMIx, the store for Gloo,
-# configuration files, binding, the managed agent, the Python package), test (everything that a test of `make check` calls, other people's launchers and
-# MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (PyTorch, for the slow tests), wheel (make wheel and its test), fresh (new roots of Debian).
+# configuration files, binding, the managed agent, the Python package), test (everything that a test of `make check` calls, PyTorch, other people's
+# launchers and MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (for check-frameworks and the slow tests), wheel (make wheel and its
+# test), fresh (new roots of Debian).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -78,6 +79,7 @@ for group in "${@:-build}"; do
         need_module mpi4py python3-mpi4py
         need_module yaml python3-yaml
         need_module numpy python3-numpy
+        need_module torch python3-torch
         ;;
     extra)
         need_program clang clang
@@ -89,7 +91,9 @@ for group in "${@:-build}"; do
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 || missing="$missing libclang-rt-dev"
         ;;
     frameworks)
-        need_module torch python3-torch
+        need_module sklearn python3-sklearn
+        need_module venv python3-venv
+        need_module ensurepip python3-venv
         ;;
     wheel)
         need_module wheel python3-wheel

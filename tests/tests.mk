@@ -231,7 +231,7 @@ check-run:
 	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure,python countdown e2e:alone faults-quick
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
-	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel fresh
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel frameworks fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -268,6 +268,12 @@ asan-python: all $(CONTAIN)
 check-python: ## the tests of the Python package alone, the slow ones too (TESTS="arrays handles" for some)
 	$(provide) build options test
 	@$(MAKE) $(quietly) python-run
+check-frameworks: ## the tests of the Python package, its examples too, with PyPI's newest PyTorch (python/tests/frameworks.txt)
+	$(provide) build options test frameworks
+	@$(MAKE) $(quietly) frameworks-run
+frameworks-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh frameworks
 check-python-asan: ## the same with the extension and libhvd under AddressSanitizer and UBSan
 	$(provide) build options test
 	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-python
@@ -287,5 +293,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run check-frameworks frameworks-run \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

@@ -129,12 +129,40 @@ case_a_worker_in_c() {
     expect 'rank 1' "$T/out"
 }
 
-case_torch() {
-    "$python" -c 'import torch' 2> /dev/null || { echo 'python3-torch is not installed' >&2; exit 77; }
+# MPI programs with the machine's libpmix.
+case_an_mpi_program() {
+    command -v mpicc.openmpi > /dev/null || { echo 'OpenMPI is not installed' >&2; exit 77; }
+    make_venv
+    in_venv pip install "$main" || fail 'pip fails'
+    mpicc.openmpi -o "$T/ring" tests/neighbours/mpi_ring.c || fail 'mpicc fails'
+    in_venv hvdrun --check-build > "$T/out" || fail 'hvdrun fails'
+    expect "\\[X\\] hvd-pmix +$venv/" "$T/out"
+    in_venv hvdrun -np 2 "$T/ring" > "$T/out" 2>&1 || { cat "$T/out" >&2; fail 'the job fails'; }
+    expect '^0/2 good' "$T/out"
+    expect '^1/2 good' "$T/out"
+}
+
+example() { # NAME ARGUMENT...
+    in_venv horovodrun -np 2 python "$PWD/examples/python/$1" "${@:2}" > "$T/out" 2>&1 || { cat "$T/out" >&2; fail "$1 fails"; }
+}
+
+needs_module() { # NAME PACKAGE: of the machine's Python
+    "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" || { echo "$2 is not installed" >&2; exit 77; }
+}
+
+case_examples() {
+    needs_module torch python3-torch
+    needs_module sklearn python3-sklearn
     make_venv --system-site-packages
     in_venv pip install "$names" "$main" || fail 'pip fails'
-    in_venv horovodrun -np 2 python "$PWD/examples/python/train_text.py" --steps 5 > "$T/out" 2>&1 || { cat "$T/out" >&2; fail 'the job fails'; }
+    example line.py --points 1000
+    expect '^slope=[12]\.' "$T/out"
+    example train_text.py --steps 5
     expect '^step 5 loss=4\.1115' "$T/out"
+    example language_model.py --steps 10 --write 20
+    expect '^step 10 loss=' "$T/out"
+    example digits.py --epochs 2
+    expect '^epoch 2 loss=[0-9.]+ right=2[0-9][0-9]/297' "$T/out"
 }
 
 # A machine of somebody else: no network, no compiler, no library that a module needs.
@@ -147,11 +175,14 @@ case_a_bare_root() {
     unshare -m -u -i -p -n --fork --kill-child=SIGKILL tests/enter_root.sh "$T/root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin \
         bash -ec 'cd /root; ip link set lo up 2> /dev/null || :
             ! command -v gcc; python3 -m venv v; v/bin/pip install -q --no-index *.whl; . v/bin/activate
-            hvdrun --check-build; horovodrun -np 2 python sum.py' > "$T/out" 2>&1 || { cat "$T/out" >&2; fail 'the root fails'; }
+            hvdrun --check-build; horovodrun -np 2 python sum.py
+            ! hvdrun --rendezvous pmix -np 2 true 2> pmix.err; sed "s/^/pmix: /" pmix.err' > "$T/out" 2>&1 || { cat "$T/out" >&2; fail 'the root fails'; }
     expect 'rank 1 of 2: 3\.0' "$T/out"
     local name
     for name in ssh auth tls gloo topology metrics yaml; do expect "\\[X\\] $name " "$T/out"; done
     expect '\[ \] hvd-pmix +.*libpmix' "$T/out"
+    expect '^pmix: .*libpmix' "$T/out"
+    [ "$(grep -c '^pmix: ' "$T/out")" = 1 ] || { cat "$T/out" >&2; fail 'a job that needs PMIx says more than a line'; }
 }
 
 [ -e "$main" ] && [ -e "$names" ] || { echo "not ok - wheel: there are no wheels in $build/dist: make wheel"; exit 1; }

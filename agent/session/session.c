@@ -133,7 +133,7 @@ static void report_exit(struct session *s, struct worker *w)
     x.core_dumped = w->core_dumped;
     x.by_us = worker_was_ended_by_us(w);
     x.not_shut_down = w->initialized && !w->shut_down && w->status == 0 && w->signal == 0;
-    x.told_peer = session_servers_told(s, w) && w->status != 0 && w->signal == 0;
+    x.told_peer = session_servers_told(s, w) && w->signal == 0 && (w->status != 0 || x.not_shut_down);
     x.time = w->time;
     x.peak_kib = w->peak_kib;
     x.user_us = w->user_us;

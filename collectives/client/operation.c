@@ -121,15 +121,21 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
 }
 
 /* Barriers of several threads follow one another. Ranks need not tell them apart. */
-int operation_run_fixed(struct tensor *t, uint8_t kind)
+int operation_begin_fixed(struct tensor *t, uint8_t kind)
 {
     struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
     if (!t)
         return last_failure();
     r.op.set = t->view.team->id;
-    int status = operation_submit(t, &r, true);
+    return operation_submit(t, &r, true);
+}
+
+int operation_run_fixed(struct tensor *t, uint8_t kind)
+{
+    int status = operation_begin_fixed(t, kind);
     if (status == HVD_SUCCESS)
         status = operation_wait(t);
-    pthread_mutex_unlock(&t->lock);
+    if (t)
+        pthread_mutex_unlock(&t->lock);
     return status;
 }

@@ -45,6 +45,7 @@ struct request {
     size_t *rows;          /* NULL, or [ranks]: receives the number of rows that each rank gave */
     const void **result;   /* of a shared allreduce */
     void *stream;          /* of the options; for a GPU */
+    bool will_wait;        /* of the options */
     struct group *group;   /* NULL: none; the tensor takes it over; in and out are then NULL */
     struct allocator allocator;
 };
@@ -85,7 +86,7 @@ extern _Atomic bool path_gpu_seen __attribute__((visibility("hidden")));
 
 /* A sized operation (sized.c). */
 struct sized {
-    struct allocator allocator; /* allocate NULL: the operation is none */
+    struct allocator allocator; /* allocate NULL: the operation is none, and nothing else here holds */
     bool is_taken;              /* a thread waits for it, and takes the result */
     enum phase due; /* PHASE_IDLE, or it counts as ended, and this is its phase for the thread that waits */
     int status;     /* of the allocation */
@@ -182,7 +183,9 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait);
 int operation_start(struct tensor *t, bool will_wait);
 /* The operation is published: the other ranks, and the engine if it has a part in it, may look. */
 void operation_announce(struct tensor *t, bool will_wait);
-/* A barrier or a shutdown, from beginning to end; then the lock is free. `t` NULL: last_failure(). */
+/* Begins a barrier or a shutdown. `t` NULL: last_failure(). */
+int operation_begin_fixed(struct tensor *t, uint8_t kind);
+/* The same, from beginning to end; then the lock is free. */
 int operation_run_fixed(struct tensor *t, uint8_t kind);
 
 /* ---- progress.c ---------------------------------------------------------------------------------------- */
@@ -206,8 +209,18 @@ void operation_lose_engine(struct tensor *t);
 
 /* ---- sized.c ------------------------------------------------------------------------------------------- */
 
-/* The operation could be taken, but no thread waits for it: it counts as ended. */
-bool sized_is_for_later(struct tensor *t);
+/* The caller allocates the result. */
+static inline bool is_sized(const struct operation *o)
+{
+    return __builtin_expect(o->sized.allocator.allocate != NULL, 0);
+}
+
+/* The operation could be taken. If no thread waits for it, it counts as ended from now on: true. */
+bool sized_put_off(struct tensor *t);
+static inline bool sized_is_for_later(struct tensor *t)
+{
+    return is_sized(&t->op) && sized_put_off(t);
+}
 /* A thread waits for the operation, and its phase is what it was. */
 void sized_claim(struct tensor *t);
 /* All members of this host agree: makes the result, or the place of one that comes by pieces. A status. */

@@ -167,10 +167,14 @@ static inline void take_request(struct tensor *t, const struct request *r)
     o->result = r->result;
     o->capacity = r->capacity;
     o->group = r->group;
-    o->sized = (struct sized){.allocator = r->allocator};
+    if (__builtin_expect(r->allocator.allocate != NULL, 0))
+        o->sized = (struct sized){.allocator = r->allocator};
+    else
+        o->sized.allocator.allocate = NULL;
     o->bounce_in = o->bounce_out = o->staging = NULL;
     o->recv_counts = NULL;
-    o->where = (struct tensor_where){0};
+    memset(&o->where, 0,
+           offsetof(struct tensor_where, own_in)); /* a whole of more than 64 bytes takes longer */
     if (op_is_ragged(r->op.kind))
         o->where.capacity = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
     if (r->table) {

@@ -132,7 +132,7 @@ static void open_local(struct tensor *t)
         end_poisoned(t); /* memory that this rank could not reach, and has told the engine */
     } else if (status != HVD_SUCCESS) {
         end_operation(t, status);
-    } else if (t->op.sized.allocator.allocate) {
+    } else if (is_sized(&t->op)) {
         end_sized(t);
     } else if (t->view.place == SHM_INLINE) {
         compute_inline(t);
@@ -184,7 +184,7 @@ static void take_settled(struct tensor *t)
     report_point(t, POINT_AGREED, slot->due);
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
-    else if (t->op.sized.allocator.allocate)
+    else if (is_sized(&t->op))
         status = sized_take_settled(t);
     else if (op_scatters(t->op.what.kind))
         take_own_result(t);
@@ -218,7 +218,7 @@ static void end_worked(struct tensor *t)
     } else {
         take_result(t);
         report_rows(t);
-        end_operation(t, t->op.sized.status);
+        end_operation(t, is_sized(&t->op) ? t->op.sized.status : HVD_SUCCESS);
     }
 }
 
@@ -364,11 +364,10 @@ static bool spin_for_engine(struct tensor *t)
     return false;
 }
 
-/* false: the time has passed. */
-static bool wait_until_ended(struct tensor *t, uint64_t until)
+/* After a step that was not the last. false: the time has passed. */
+static bool wait_longer(struct tensor *t, uint64_t until)
 {
-    t->view.patient = true;
-    while (!operation_step(t)) {
+    do {
         if (__builtin_expect(forget_is_wanted(), 0))
             forget_idle(NULL);
         if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
@@ -377,8 +376,15 @@ static bool wait_until_ended(struct tensor *t, uint64_t until)
         if (now >= until)
             return operation_step(t);
         sleep_once(t, until - now);
-    }
+    } while (!operation_step(t));
     return true;
+}
+
+/* false: the time has passed. */
+static inline bool wait_until_ended(struct tensor *t, uint64_t until)
+{
+    t->view.patient = true;
+    return operation_step(t) || wait_longer(t, until);
 }
 
 __attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint64_t until)
@@ -392,7 +398,7 @@ __attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint6
 int operation_wait_until(struct tensor *t, uint64_t until)
 {
     report_point(t, POINT_WAIT, 0);
-    if (__builtin_expect(t->op.sized.allocator.allocate != NULL, 0))
+    if (is_sized(&t->op))
         sized_claim(t);
     bool ended = __builtin_expect(t->op.path && t->op.path->wait, 0) ? wait_on_path(t, until) : true;
     if (ended && t->phase != PHASE_ENDED)
@@ -402,7 +408,7 @@ int operation_wait_until(struct tensor *t, uint64_t until)
         return HVD_ERR_TIMEOUT;
     }
     int status = t->op.status;
-    if (__builtin_expect(t->op.sized.is_held, 0))
+    if (is_sized(&t->op) && t->op.sized.is_held)
         status = sized_hand_over(&t->op, t->name, t->text, sizeof t->text);
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);

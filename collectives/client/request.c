@@ -26,7 +26,7 @@ static bool options_known(const hvd_options *options)
     for (size_t i = 0; i < sizeof options->reserved / sizeof *options->reserved; i++)
         if (options->reserved[i] != 0)
             return false;
-    return options->reserved_before == 0;
+    return true;
 }
 
 int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
@@ -46,6 +46,8 @@ int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int
                     "hvd_options.reserved is not all zeros: begin with hvd_options x = {0}; a program made "
                     "for a later hvd.h needs a later libhvd than %s",
                     HVD_VERSION);
+    if (options && options->will_wait > 1)
+        return fail(HVD_ERR_INVALID, "hvd_options.will_wait is 0 or 1, not %u", options->will_wait);
     r->team = options ? set_find(options->set) : client.set[HVD_WORLD];
     if (!r->team)
         return HVD_ERR_SET_UNKNOWN;
@@ -57,6 +59,11 @@ int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int
         r->op.postscale = options->postscale != 0 ? options->postscale : 1;
         r->op.compression = (unsigned)options->compression < 15 ? (unsigned)options->compression & 15 : 15;
         r->stream = options->stream;
+        r->will_wait = options->will_wait;
+        if (kind == SHM_BROADCAST)
+            r->op.row = options->shape;
+        else
+            r->op.root = options->shape;
         if (!op_reduces(kind) && (r->op.prescale != 1 || r->op.postscale != 1))
             return fail(HVD_ERR_INVALID, "%s combines nothing, so it cannot be scaled", op_kind_name(kind));
     }
@@ -175,7 +182,7 @@ int request_begin(const char *name, struct request *r, struct tensor **t)
 }
 
 /* `status` is that of making the request. */
-static int submit_request(const char *name, struct request *r, int status, hvd_handle *handle, bool will_wait)
+static int submit_request(const char *name, struct request *r, int status, hvd_handle *handle, bool blocks)
 {
     struct tensor *t;
     status = status ? request_name_tensor(name, status) : check_and_begin(name, r, &t);
@@ -183,13 +190,13 @@ static int submit_request(const char *name, struct request *r, int status, hvd_h
         group_free(r->group);
         return status;
     }
-    status = operation_submit(t, r, will_wait);
-    if (status == HVD_SUCCESS && will_wait)
+    status = operation_submit(t, r, blocks || r->will_wait);
+    if (status == HVD_SUCCESS && blocks)
         status = operation_wait(t);
     else if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);
     pthread_mutex_unlock(&t->lock);
-    if (!will_wait)
+    if (!blocks && !r->will_wait)
         pending_progress();
     return status;
 }

@@ -99,9 +99,9 @@ static int allocate_result(struct tensor *t, uint64_t count, void **memory)
 
 /* ---- the steps ----------------------------------------------------------------------------------------- */
 
-bool sized_is_for_later(struct tensor *t)
+bool sized_put_off(struct tensor *t)
 {
-    if (__builtin_expect(!t->op.sized.allocator.allocate, 1) || t->op.sized.is_taken)
+    if (t->op.sized.is_taken)
         return false;
     t->op.sized.due = t->phase;
     t->phase = PHASE_ENDED;

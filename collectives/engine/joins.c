@@ -1,4 +1,5 @@
-/* Ranks that are in hvd_join: what they are to take part in.
+/* Ranks that are in hvd_join: what they are to take part in. A rank that waits long in hvd_shutdown is told
+ * in the same way what others wait for, so that these get a sentence (client/api/join.c).
  *
  * Such a rank takes part in every operation that others begin, with zeros (client/join.c). All it needs is to
  * be told: an operation is `wanted` of it. Within a host the members that have not joined put a slot into
@@ -16,15 +17,16 @@
  * list. A host that tells of an operation says how far its list had come without it (`position`). So an entry
  * of the name behind that position is the operation itself, and the word is late. A host that cannot know
  * (it has forgotten such entries, or its list is behind) asks to be told again; the teller does so while the
- * operation waits.
+ * operation waits. Small operations of two hosts need no list (`direct`). Then the teller's report is here
+ * while the operation waits for this host. Without the report the word is late, or it has overtaken it.
  *
  * Joins are counted too (a join is over when SHM_JOIN_NAME was settled), so that nothing late is taken for
  * something of the next one: when a join ends, no operation is pending anywhere, since a rank arrives at that
  * name only when all that it had begun itself has ended.
  *
  * Messages (integers little endian): PEER_JOINED 1, pad 3, epoch 4, rank 4, join 4. PEER_WANTED 1, pad 3,
- * epoch 4, operation (as the teller counts) 4, join 4, position 8, then the tensor in full as in
- * tensor_wire.h. PEER_WANTED_AGAIN 1, pad 3, epoch 4, operation 4, set 4, name length 2, name. */
+ * epoch 4, operation (as the teller counts) 4, join 4, position 8, direct (0, 1) 4, then the tensor in full
+ * as in tensor_wire.h. PEER_WANTED_AGAIN 1, pad 3, epoch 4, operation 4, set 4, name length 2, name. */
 #include "collectives/engine/joins.h"
 
 #include <stdio.h>
@@ -42,9 +44,11 @@
 #include "common/base/log.h"
 
 #define JOINED_SIZE 16
-#define WANTED_MAX  (24 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX)
+#define WANTED_MAX  (28 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX)
 #define AGAIN_MAX   (18 + SHM_NAME_MAX)
 #define EVERYBODY   UINT32_MAX
+/* Every rank that waits in hvd_shutdown would tell each host. In a larger job only its own host hears. */
+#define REFUSING_HOSTS 64
 
 static int start_joins(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
 {
@@ -175,6 +179,7 @@ static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
     write_u32(&w, n->view.sequence);
     write_u32(&w, join);
     write_u64(&w, execution_list_end(readiness_list(n->set->readiness)));
+    write_u32(&w, readiness_was_direct(n->set->readiness, n->text));
     tensor_wire_write(&w, &desc, NULL);
     for (uint32_t i = 0; i < n->set->hosts; i++)
         if (i != n->set->self && (only == EVERYBODY || n->set->host[i] == only) &&
@@ -204,9 +209,10 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
             return;
 }
 
-void joins_member(struct engine *engine, uint32_t member, bool joining)
+void joins_member(struct engine *engine, uint32_t member, enum worker_join how)
 {
     struct member *m = &engine->workers.member[member];
+    bool joining = how != WORKER_JOINS_NOT;
     if (m->joining == joining)
         return;
     m->joining = joining;
@@ -216,7 +222,7 @@ void joins_member(struct engine *engine, uint32_t member, bool joining)
         return;
     for (uint32_t slot = 0; slot < engine->names.count; slot++)
         check_slot(engine, slot, member);
-    if (engine->hosts > 1)
+    if (engine->hosts > 1 && (how == WORKER_JOINS || engine->hosts <= REFUSING_HOSTS))
         tell_hosts(engine, engine->region.rank[member]);
 }
 
@@ -246,8 +252,14 @@ static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint3
     return lacks;
 }
 
-static void ask_again(struct engine *engine, uint32_t from, const struct tensor_desc *desc,
-                      uint32_t operation)
+/* The word of another host about an operation that waits there. */
+struct word {
+    uint32_t from, operation; /* the host, and how it counts */
+    uint64_t position;
+    bool direct;
+};
+
+static void ask_again(struct engine *engine, const struct tensor_desc *desc, const struct word *word)
 {
     uint8_t message[AGAIN_MAX];
     struct writer w = writer_of(message, sizeof message);
@@ -256,11 +268,11 @@ static void ask_again(struct engine *engine, uint32_t from, const struct tensor_
 
     write_u32(&w, PEER_WANTED_AGAIN);
     write_u32(&w, engine->epoch);
-    write_u32(&w, operation);
+    write_u32(&w, word->operation);
     write_u32(&w, (uint32_t)desc->what.set);
     write_u16(&w, (uint16_t)name);
     write_bytes(&w, desc->name, name);
-    if (links_send_control(engine->peers.links, from, message, sizeof message - w.left, &e) != 0)
+    if (links_send_control(engine->peers.links, word->from, message, sizeof message - w.left, &e) != 0)
         log_debug("nobody tells again what joined ranks lack: %s", e.text);
 }
 
@@ -280,20 +292,22 @@ static bool find_slot(struct engine *engine, struct set *set, const char *name, 
     return false;
 }
 
-/* The operation is pending on a host that had the list up to `position`. 1: this host's next one on the name
- * is that operation. 0: this host has announced it. -1: that cannot be told yet. */
-static int is_next(const struct name *n, uint64_t position)
+/* 1: this host's next operation on the name is the one of the word. 0: this host has announced it. -1: that
+ * cannot be told yet. */
+static int is_next(const struct name *n, const struct word *word)
 {
+    uint64_t position = word->position;
+
     if (n->listed > position)
         return -1;
     if (!n->announced)
-        return 1;
+        return !word->direct || readiness_lacks(n->set->readiness, n->text) ? 1 : -1;
     return is_listed(n->set, n->text) || execution_list_end(readiness_list(n->set->readiness)) < position ? -1
                                                                                                           : 0;
 }
 
-static void take_wanted(struct engine *engine, struct set *set, uint32_t from, const struct tensor_desc *desc,
-                        uint32_t operation, uint64_t position)
+static void take_wanted(struct engine *engine, struct set *set, const struct tensor_desc *desc,
+                        const struct word *word)
 {
     bool again = false;
     uint32_t slot, next;
@@ -301,16 +315,16 @@ static void take_wanted(struct engine *engine, struct set *set, uint32_t from, c
 
     if (!find_slot(engine, set, desc->name, &slot, &again)) {
         if (again)
-            ask_again(engine, from, desc, operation);
+            ask_again(engine, desc, word);
         return;
     }
     struct name *n = &engine->names.name[slot];
     if (slot == engine->names.join_slot)
         return;
-    is = is_next(n, position);
+    is = is_next(n, word);
     next = n->view.sequence + 1;
     if (is < 0)
-        ask_again(engine, from, desc, operation);
+        ask_again(engine, desc, word);
     if (is <= 0 || n->asked == next || !is_lacking(engine, &n->view, next))
         return;
     n->asked = next;
@@ -319,19 +333,22 @@ static void take_wanted(struct engine *engine, struct set *set, uint32_t from, c
 
 static int on_wanted(struct engine *engine, uint32_t from, struct reader r, struct err *e)
 {
-    uint32_t operation = read_u32(&r), join = read_u32(&r);
-    uint64_t position = read_u64(&r);
+    struct word word = {.from = from, .operation = read_u32(&r)};
+    uint32_t join = read_u32(&r), direct;
     char error[SHM_TEXT_MAX];
     struct tensor_desc desc;
 
+    word.position = read_u64(&r);
+    direct = read_u32(&r);
+    word.direct = direct == 1;
     if (tensor_wire_read(&r, &desc, error, e) != 0)
         return -1;
     struct set *set = sets_find(engine, desc.what.set);
-    if (r.left > 0 || *error || desc.what.device == OP_EITHER ||
+    if (r.left > 0 || *error || direct > 1 || desc.what.device == OP_EITHER ||
         (set && (!set->readiness || set->team->members == 0)))
         return err_set(e, ERR_PROTOCOL, "a malformed message about what joined ranks lack");
     if (set && join == current_join(engine)) /* else the set was removed, or that join has ended */
-        take_wanted(engine, set, from, &desc, operation, position);
+        take_wanted(engine, set, &desc, &word);
     return 0;
 }
 

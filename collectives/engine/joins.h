@@ -3,6 +3,7 @@
 #define HVD_COLLECTIVES_ENGINE_JOINS_H
 
 #include "collectives/engine/core.h"
+#include "collectives/shm/worker_socket.h"
 
 struct joins {
     uint32_t joining;  /* members that are in hvd_join */
@@ -13,8 +14,8 @@ struct joins {
 
 extern const struct engine_part joins_part;
 
-/* A member is in hvd_join now, or is not any more. */
-void joins_member(struct engine *engine, uint32_t member, bool joining);
+/* A member is in hvd_join or refuses now, or neither any more. */
+void joins_member(struct engine *engine, uint32_t member, enum worker_join how);
 /* A member has arrived there, and others of this host have perhaps not. */
 void joins_arrived(struct engine *engine, uint32_t slot);
 /* The operation of the slot's view was announced to other hosts. */

@@ -274,7 +274,9 @@ static int answer_question(struct engine *engine, struct worker *w)
         forget_given(engine, w->member, q);
         break;
     case WORKER_JOIN:
-        joins_member(engine, w->member, q->id != 0);
+        if (q->id > WORKER_REFUSES)
+            return -1;
+        joins_member(engine, w->member, (enum worker_join)q->id);
         break;
     case WORKER_ADD_SEGMENT:
         a.status = add_segment(engine, w, &a);

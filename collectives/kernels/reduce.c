@@ -1,6 +1,6 @@
 /* A block of BLOCK elements is reduced in the first level cache and then stored to every output, so memory is
  * read once per input and written once per output. A reduction that needs no block (two inputs, nothing to
- * convert or scale) is one loop over all elements. */
+ * convert, to scale or to divide by another number than a power of two) is one loop over all elements. */
 #include "collectives/kernels/reduce.h"
 
 #include <stdatomic.h>
@@ -66,6 +66,7 @@ struct plan {
     bool widens, narrows; /* on the way into the lane and out of it */
     double before, after; /* factors; 1: none */
     uint32_t divisor;     /* 1: none */
+    double mean;          /* 0, or 1 / divisor, a power of two: the last sum is multiplied with it */
 };
 
 static double factor_of(double scale)
@@ -96,6 +97,10 @@ static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_j
     p.narrows = p.out != p.lane;
     p.lane_size = dtype_size(p.lane);
     p.combine = &k->combine[p.lane][job->op];
+    if (p.divisor > 1 && (p.divisor & (p.divisor - 1)) == 0 && job->inputs > 1 && k->mean[p.lane]) {
+        p.mean = 1.0 / p.divisor;
+        p.divisor = 1;
+    }
     return p;
 }
 
@@ -114,6 +119,18 @@ static const void *load_operand(const struct plan *p, size_t i, size_t first, si
     return from;
 }
 
+/* Elements a op b into both places, which may be one. `last`: no input follows. */
+static void combine(const struct plan *p, bool last, void *to, void *too, const void *a, const void *b,
+                    size_t count)
+{
+    if (last && p->mean != 0)
+        p->k->mean[p->lane](to, too, a, b, count, p->mean);
+    else if (to == too)
+        p->combine->one(to, a, b, count);
+    else
+        p->combine->two(to, too, a, b, count);
+}
+
 /* Truth is 0 or 1, also of a single input. */
 static bool is_logical(const struct plan *p)
 {
@@ -126,7 +143,7 @@ static const void *reduce_block(const struct plan *p, size_t first, size_t count
 {
     const void *sum = load_operand(p, 0, first, count, block);
     for (size_t i = 1; i < p->job->inputs; i++) {
-        p->combine->one(block, sum, load_operand(p, i, first, count, room), count);
+        combine(p, i + 1 == p->job->inputs, block, block, sum, load_operand(p, i, first, count, room), count);
         sum = block;
     }
     if (p->job->inputs == 1 && is_logical(p)) {
@@ -165,15 +182,11 @@ static bool reduce_two(const struct plan *p, size_t first, size_t count)
 {
     const struct reduce_job *job = p->job;
     size_t at = first * p->size;
-    const char *a = job->in[0];
     if (job->inputs != 2 || job->outputs > 2 || job->outputs == 0 || p->widens || p->narrows ||
         p->before != 1 || p->after != 1 || p->divisor > 1)
         return false;
-    const char *b = job->in[1];
-    if (job->outputs == 2)
-        p->combine->two((char *)job->out[0] + at, (char *)job->out[1] + at, a + at, b + at, count);
-    else
-        p->combine->one((char *)job->out[0] + at, a + at, b + at, count);
+    combine(p, true, (char *)job->out[0] + at, (char *)job->out[job->outputs - 1] + at,
+            (const char *)job->in[0] + at, (const char *)job->in[1] + at, count);
     return true;
 }
 

@@ -23,6 +23,8 @@ struct reduce_kernels {
     /* [HVD_FLOAT16] and [HVD_BFLOAT16] are empty: they are reduced as floats. */
     struct reduce_combine combine[DTYPES][OPS];
     void (*divide[DTYPES])(void *data, size_t count, uint32_t divisor);
+    /* to = too = (a + b) * factor. Of [HVD_FLOAT32] and [HVD_FLOAT64] only. `to` and `too` may be one. */
+    void (*mean[DTYPES])(void *to, void *too, const void *a, const void *b, size_t count, double factor);
     void (*scale[DTYPES])(void *to, const void *from, size_t count, double factor);
     /* Of [HVD_FLOAT16] and [HVD_BFLOAT16] only. */
     void (*widen[DTYPES])(float *to, const void *from, size_t count);

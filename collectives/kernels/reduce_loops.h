@@ -127,6 +127,21 @@ DIVIDE(i64, int64_t, SAME)
 DIVIDE(f32, float, QUIET32)
 DIVIDE(f64, double, QUIET64)
 
+#define MEAN(type, wide, quiet)                                                                              \
+    static void mean_##type(void *to, void *too, const void *a, const void *b, size_t count, double factor)  \
+    {                                                                                                        \
+        type *t = to, *u = too;                                                                              \
+        const type *x = a, *y = b;                                                                           \
+        const wide by = (wide)factor;                                                                        \
+        INDEPENDENT                                                                                          \
+        for (size_t i = 0; i < count; i++) {                                                                 \
+            const wide r = (x[i] + y[i]) * by;                                                               \
+            t[i] = u[i] = quiet(r);                                                                          \
+        }                                                                                                    \
+    }
+MEAN(f32, float, QUIET32)
+MEAN(f64, double, QUIET64)
+
 #define SCALE_IN(name, wide, type, convert)                                                                  \
     static void name(void *to, const void *from, size_t count, wide factor)                                  \
     {                                                                                                        \
@@ -232,6 +247,7 @@ const struct reduce_kernels KERNELS = {
         },
     },
     .divide = OF_EACH_NUMBER(divide),
+    .mean = {[HVD_FLOAT32] = mean_f32, [HVD_FLOAT64] = mean_f64},
     .scale = OF_EACH_NUMBER(scale),
     .widen = {[HVD_FLOAT16] = widen_float16, [HVD_BFLOAT16] = widen_bfloat16},
     .narrow = {[HVD_FLOAT16] = narrow_float16, [HVD_BFLOAT16] = narrow_bfloat16},

@@ -25,8 +25,8 @@ struct tensor_where {
     uint64_t capacity;     /* allgather, alltoall: elements that fit into the output */
     const uint64_t *table; /* [ranks of the team], when it goes into the entry; else at table_at */
     uint64_t table_at;
-    uint8_t table_place;     /* 0: none, SHM_INLINE, SHM_SEGMENT */
     uint64_t recv_counts_at; /* shm_address; allgather, alltoall between hosts */
+    uint8_t table_place;     /* 0: none, SHM_INLINE, SHM_SEGMENT */
     bool is_streamed;        /* `in` is a place of STREAM_PLACE bytes; with own_in and own_out */
     bool is_private; /* allreduce, all others have arrived: this member does the whole work, with these: */
     const void *own_in;

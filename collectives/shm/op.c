@@ -135,6 +135,11 @@ static const char *group_words(const struct tensor_op *op, char *text, size_t si
     return text;
 }
 
+static uint64_t row_of(const struct tensor_op *op)
+{
+    return op->group || op->kind == SHM_BROADCAST ? 0 : op->row;
+}
+
 static const char *sized_words(const struct tensor_op *op)
 {
     return op_is_sized(op) ? "_alloc" : "";
@@ -150,9 +155,10 @@ static const char *sized_words(const struct tensor_op *op)
     X(group, op->group, false, "%s", group_words(op, (char[32]){0}, 32))                                     \
     X(count, op_is_ragged(op->kind) ? 0 : op->count, true, "%llu elements", (unsigned long long)op->count)   \
     X(device, op->device, false, "in memory of %s", op->device ? "a GPU" : "the host")                       \
-    X(row, op->group ? 0 : op->row, false, "%llu elements a row", (unsigned long long)op->row)               \
+    X(row, row_of(op), false, "%llu elements a row", (unsigned long long)op->row)                            \
     X(sizes, op->group ? op->row : 0, false, "a group of %u tensors with sizes of its own", op->group)       \
-    X(root, op->root, true, "root rank %u", op->root)                                                        \
+    X(root, op->kind == SHM_BROADCAST ? op->root : 0, true, "root rank %u", op->root)                        \
+    X(shape, op_shape(op), false, "%s", op_shape(op) ? "a shape of its own" : "no shape of its own")         \
     X(prescale, bits_of(op->prescale), false, "prescale %.17g", op->prescale)                                \
     X(postscale, bits_of(op->postscale), false, "postscale %.17g", op->postscale)                            \
     X(compression, op->compression, false, "compression %s", compression_name(op->compression))

@@ -36,11 +36,12 @@ struct tensor_op {
     uint8_t device : 4;      /* 1: the elements are in memory of a device, and nothing of them goes by here;
                                 OP_EITHER: there are none, so they are wherever the others' are, on
                                 whatever host those lie; where nobody has any, on the host */
-    uint32_t root;           /* broadcast: index in the set */
+    uint32_t root;           /* broadcast: index in the set; else hvd_options.shape */
     int32_t set;             /* hvd_set */
     uint32_t group;          /* tensors of a group; 0: it is none */
     uint64_t count;          /* elements */
-    uint64_t row;            /* elements of a row; of a group: a hash of its tensors' counts */
+    uint64_t row;            /* elements of a row; of a group: a hash of its tensors' counts; broadcast:
+                                hvd_options.shape */
     double prescale, postscale;
 };
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
@@ -100,6 +101,12 @@ static inline bool op_moves(uint8_t kind)
 static inline bool op_is_sized(const struct tensor_op *op)
 {
     return op_is_ragged(op->kind) && op->op == OP_SIZED;
+}
+
+/* hvd_options.shape. */
+static inline uint64_t op_shape(const struct tensor_op *op)
+{
+    return op->kind == SHM_BROADCAST ? op->row : op->root;
 }
 
 static inline bool op_is_adasum(const struct tensor_op *op)

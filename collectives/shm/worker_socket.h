@@ -71,7 +71,7 @@ enum worker_message_type {
     WORKER_ADD_SET,
     WORKER_REMOVE_SET,
     WORKER_SLOT,
-    WORKER_JOIN,
+    WORKER_JOIN, /* id: enum worker_join */
     WORKER_INITIALIZED,
     WORKER_SHUT_DOWN,
     WORKER_FAILED,
@@ -88,6 +88,9 @@ enum worker_message_type {
     WORKER_FORGET,
     WORKER_TYPE_END
 };
+
+/* WORKER_JOIN's id. WORKER_REFUSES: the rank waits in hvd_shutdown, and fails what others begin. */
+enum worker_join { WORKER_JOINS_NOT, WORKER_JOINS, WORKER_REFUSES };
 
 struct worker_message {
     uint32_t tag;

@@ -74,6 +74,7 @@ from hvdrun.exceptions import (
     WaitTimeoutError,
 )
 from hvdrun.job import (
+    abort,
     cross_rank,
     cross_size,
     init,
@@ -116,6 +117,7 @@ __all__ = [
     "Product",
     "Sum",
     "WaitTimeoutError",
+    "abort",
     "add_process_set",
     "allgather",
     "allgather_async",

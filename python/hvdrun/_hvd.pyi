@@ -2,9 +2,9 @@
 
 A *buffer* is one of
 
-* a tuple ``(address, count, dtype)`` or ``(address, count, dtype, stream)``: memory at an address, of `count`
-  elements of a number of hvd_dtype. The tuple is not checked, and nothing but `owner` is kept. This is the fast
-  way. `stream` is a CUstream; 0 is the legacy default stream;
+* a tuple ``(address, count, dtype)``, then maybe ``stream`` and ``shape``: memory at an address, of `count` elements
+  of a number of hvd_dtype. The tuple is not checked, and nothing but `owner` is kept. This is the fast way. `stream`
+  is a CUstream, 0 is the legacy default stream, and None is memory of the host. `shape` is a tuple of numbers;
 * an object with the buffer protocol (C-contiguous; bytes are uint8), ``__array_interface__``,
   ``__cuda_array_interface__`` or ``__dlpack__``. The object is kept until the operation has ended.
 
@@ -33,7 +33,7 @@ class Memory:
     def nbytes(self) -> int: ...
     @property
     def shared(self) -> bool:
-        """True: from alloc(), in the job's shared memory."""
+        """True: from alloc(), in memory that the ranks of a host share."""
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
@@ -60,14 +60,27 @@ class Handle:
     def rows(self) -> Optional[list[int]]:
         """After an allgather or alltoall: the number of rows that came from each rank."""
 
+class Persistent:
+    """An allreduce that allreduce_init() has checked: started and waited for any number of times.
+
+    Until it is gone, no other call of this rank may use its name. The buffers live as long.
+    """
+
+    def start(self) -> None:
+        """Begins with the elements of this moment. DuplicateNameError: it was started and not waited for."""
+    def wait(self, timeout: Optional[float] = None, /) -> None:
+        """Waits until the operation has ended; at once if it was not started. Time limit and errors: Handle.wait."""
+    def poll(self) -> bool:
+        """True: wait() will not block."""
+
 # ---- the job ----
 
 def init() -> None: ...
-def shutdown(leave_memory: bool = False, /) -> None:
-    """Leaves the job. DuplicateNameError: operations are pending, or memory of alloc() is in use.
+def shutdown() -> None:
+    """Leaves the job. DuplicateNameError: operations are pending, or memory of alloc_device() is in use."""
 
-    leave_memory: for the end of the program; memory of alloc() is gone then, whoever has it.
-    """
+def abort(why: str, /) -> None:
+    """Says that this rank has failed: hvd_abort."""
 
 def watch_exit() -> None:
     """When the program ends with status 0, it leaves the job. Further calls do nothing."""
@@ -84,8 +97,11 @@ def status_name(status: int, /) -> str: ...
 def pending() -> int:
     """The number of operations that were started and have not ended, those of dropped Handles included."""
 
+def under_way() -> int:
+    """The number of operations that the library still works on. Moves them on."""
+
 def alloc(nbytes: int, /) -> Memory:
-    """Zeroed memory of hvd_alloc, in the job's shared memory: the fast way for large tensors."""
+    """Zeroed memory of hvd_alloc_lasting: the fast way for large tensors. It lives as long as its last view."""
 
 def alloc_device(nbytes: int, /) -> Memory:
     """Zeroed memory of hvd_alloc_device. It has no buffer protocol, but __cuda_array_interface__."""
@@ -102,6 +118,13 @@ def allreduce_async(
     name: str, input: BufferLike, output: Optional[BufferLike], op: int, set: int,
     prescale: float, postscale: float, compression: int, owner: Any, /,
 ) -> Handle: ...
+def allreduce_init(
+    name: str, input: BufferLike, output: Optional[BufferLike], op: int, set: int,
+    prescale: float, postscale: float, compression: int, owner: Any, /,
+) -> Persistent:
+    """Checks an allreduce and starts nothing: hvd_allreduce_init. (hvd_allreduce_shared is left out: its result lies in
+    the library's memory, which Python cannot keep.)"""
+
 def grouped_allreduce(
     name: str, inputs: Sequence[BufferLike], outputs: Optional[Sequence[BufferLike]], op: int, set: int,
     prescale: float, postscale: float, owner: Any, /,

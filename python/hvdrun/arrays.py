@@ -29,8 +29,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from hvdrun import _hvd
 from hvdrun.exceptions import HvdError
-from hvdrun.names import next_name
-from hvdrun.process_sets import ProcessSet, global_process_set, index_of
+from hvdrun.names import count_anew, next_name
+from hvdrun.process_sets import ProcessSet, global_process_set, index_of, set_id_of
+from hvdrun.reductions import Adasum, Average, Max, Min, Product, Sum, reduce_op
 
 __all__ = [
     "Adasum", "Average", "Max", "Min", "Operation", "Product", "Sum",
@@ -43,13 +44,6 @@ __all__ = [
 
 Array = Any
 """An array, as the module's text says."""
-
-Average = 0
-Sum = 1
-Adasum = 2
-Min = 3
-Max = 4
-Product = 5
 
 
 class Operation:
@@ -136,6 +130,11 @@ def _usable(array: Array) -> Array:
     return _copy_of(array)
 
 
+def _in_place(array: Array) -> Array:
+    """The array itself, also if it is no NumPy array, or a contiguous copy."""
+    return array if _is_usable(array) else _usable(array)
+
+
 def _fill(form: Any, itemsize: int, shape: Sequence[int], data: Any = None) -> memoryview:
     """A view of new memory, or of the bytes of `data`. A memoryview without elements has one dimension."""
     form = form.lstrip("@=<")
@@ -166,7 +165,7 @@ def _write_back(array: Array, result: Array) -> None:
 def empty(shape: Sequence[int], dtype: Any = "float32") -> Array:
     """Returns a NumPy array of zeros in the job's shared memory, the fast place for large arrays.
 
-    The memory lives until the last view of it has gone. shutdown() wants that it has.
+    The memory lives until the last view of it has gone, also after shutdown() and in a later job.
     """
     import numpy
 
@@ -178,21 +177,6 @@ def _rows_of(array: Array) -> Tuple[int, int]:
     """The number of rows and the elements of a row. A number is a row."""
     shape = _shape_of(array)
     return (shape[0], math.prod(shape[1:])) if shape else (1, 1)
-
-
-def _choose_op(average: Optional[bool], op: Optional[int]) -> int:
-    if average is None:
-        return Average if op is None else op
-    if op is not None:
-        raise ValueError("average and op exclude one another; average is the older one")
-    return Average if average else Sum
-
-
-def _set_id(process_set: ProcessSet) -> int:
-    chosen = process_set.process_set_id
-    if chosen is None:
-        raise ValueError(f"{process_set!r} was not added: call add_process_set first")
-    return chosen
 
 
 # ---- allreduce ----
@@ -215,11 +199,11 @@ def allreduce(
     """
     chosen = process_set.process_set_id
     if chosen is None:
-        chosen = _set_id(process_set)
+        chosen = set_id_of(process_set)
     if name is None:
         name = next_name("allreduce", chosen)
     if average is not None or op is None:
-        op = _choose_op(average, op)
+        op = reduce_op(average, op)
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(array) is numpy.ndarray:
         out = numpy.empty_like(array)
@@ -245,11 +229,11 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Operation:
     """Begins allreduce(); the operation's result is what allreduce() returns. `array` must not change meanwhile."""
-    chosen = _set_id(process_set)
+    chosen = set_id_of(process_set)
     array = _usable(array)
     out = _like(array, _shape_of(array))
     handle = _hvd.allreduce_async(
-        name or next_name("allreduce", chosen), array, out, _choose_op(average, op), chosen,
+        name or next_name("allreduce", chosen), array, out, reduce_op(average, op), chosen,
         prescale_factor, postscale_factor, 0, None)
     return Operation(handle, lambda _: out)
 
@@ -266,11 +250,11 @@ def allreduce_(
     """As allreduce(), in place. Returns `array`. ValueError: it is read-only."""
     chosen = process_set.process_set_id
     if chosen is None:
-        chosen = _set_id(process_set)
+        chosen = set_id_of(process_set)
     if name is None:
         name = next_name("allreduce", chosen)
     if average is not None or op is None:
-        op = _choose_op(average, op)
+        op = reduce_op(average, op)
     try:
         _hvd.allreduce(name, array, None, op, chosen, prescale_factor, postscale_factor, 0, None)
     except (TypeError, ValueError) as error:
@@ -292,10 +276,10 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Operation:
     """Begins allreduce_(). The caller does not touch `array` until the operation was waited for."""
-    chosen = _set_id(process_set)
-    work = array if _is_usable(array) else _usable(array)
+    chosen = set_id_of(process_set)
+    work = _in_place(array)
     handle = _hvd.allreduce_async(
-        name or next_name("allreduce", chosen), work, None, _choose_op(average, op), chosen,
+        name or next_name("allreduce", chosen), work, None, reduce_op(average, op), chosen,
         prescale_factor, postscale_factor, 0, None)
     return Operation(handle, _returner(array, work))
 
@@ -362,12 +346,12 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> Operation:
     """Begins grouped_allreduce()."""
-    chosen = _set_id(process_set)
+    chosen = set_id_of(process_set)
     work = [_usable(array) for array in arrays]
     outs = [_like(array, _shape_of(array)) for array in work]
     if not work:
         raise ValueError("grouped_allreduce: there are no arrays")
-    handles = _start_group(name or next_name("grouped_allreduce", chosen), work, outs, _choose_op(average, op),
+    handles = _start_group(name or next_name("grouped_allreduce", chosen), work, outs, reduce_op(average, op),
                            chosen, prescale_factor, postscale_factor)
     return _Group(handles, lambda _: outs)
 
@@ -397,11 +381,11 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Operation:
     """Begins grouped_allreduce_()."""
-    chosen = _set_id(process_set)
-    work = [array if _is_usable(array) else _usable(array) for array in arrays]
+    chosen = set_id_of(process_set)
+    work = [_in_place(array) for array in arrays]
     if not work:
         raise ValueError("grouped_allreduce_: there are no arrays")
-    handles = _start_group(name or next_name("grouped_allreduce", chosen), work, None, _choose_op(average, op),
+    handles = _start_group(name or next_name("grouped_allreduce", chosen), work, None, reduce_op(average, op),
                            chosen, prescale_factor, postscale_factor)
 
     def finish(_: Any) -> Sequence[Array]:
@@ -438,7 +422,7 @@ def allgather_async(
     array: Array, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Operation:
     """Begins allgather()."""
-    chosen = _set_id(process_set)
+    chosen = set_id_of(process_set)
     array = _usable(array)
     rows, row_count = _rows_of(array)
     handle = _hvd.allgather_async(name or next_name("allgather", chosen), array, rows, row_count, chosen, None)
@@ -458,7 +442,7 @@ def grouped_allgather(
     arrays: Sequence[Array], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> List[Array]:
     """As allgather(), of several arrays."""
-    base = name or next_name("grouped_allgather", _set_id(process_set))
+    base = name or next_name("grouped_allgather", set_id_of(process_set))
     started = [allgather_async(array, f"{base}.{k}", process_set) for k, array in enumerate(arrays)]
     return [operation.wait() for operation in started]
 
@@ -470,7 +454,7 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> Operation:
     """Begins alltoall()."""
-    chosen = _set_id(process_set)
+    chosen = set_id_of(process_set)
     array = _usable(array)
     rows, row_count = _rows_of(array)
     handle = _hvd.alltoall_async(
@@ -519,7 +503,7 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> Operation:
     """Begins reducescatter()."""
-    chosen = _set_id(process_set)
+    chosen = set_id_of(process_set)
     array = _usable(array)
     rows, row_count = _rows_of(array)
     out = _part_of(array, chosen)
@@ -554,7 +538,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> List[Array]:
     """As reducescatter(), of several arrays of one dtype as one operation."""
-    chosen = _set_id(process_set)
+    chosen = set_id_of(process_set)
     work = [_usable(array) for array in arrays]
     outs = [_part_of(array, chosen) for array in work]
     rows = [_rows_of(array) for array in work]
@@ -571,8 +555,8 @@ def broadcast_async_(
     array: Array, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Operation:
     """Begins broadcast_()."""
-    chosen = _set_id(process_set)
-    work = array if _is_usable(array) else _usable(array)
+    chosen = set_id_of(process_set)
+    work = _in_place(array)
     handle = _hvd.broadcast_async(
         name or next_name("broadcast", chosen), work, index_of(process_set, root_rank), chosen, None)
     return Operation(handle, _returner(array, work))
@@ -606,7 +590,7 @@ def send_async(
     array: Array, to: int, name: str, process_set: ProcessSet = global_process_set
 ) -> Operation:
     """Begins send()."""
-    handle = _hvd.send_async(name, _usable(array), index_of(process_set, to), _set_id(process_set), None)
+    handle = _hvd.send_async(name, _usable(array), index_of(process_set, to), set_id_of(process_set), None)
     return Operation(handle, lambda _: None)
 
 
@@ -619,8 +603,8 @@ def receive_async(
     array: Array, source: int, name: str, process_set: ProcessSet = global_process_set
 ) -> Operation:
     """Begins receive()."""
-    work = array if _is_usable(array) else _usable(array)
-    handle = _hvd.recv_async(name, work, index_of(process_set, source), _set_id(process_set), None)
+    work = _in_place(array)
+    handle = _hvd.recv_async(name, work, index_of(process_set, source), set_id_of(process_set), None)
     return Operation(handle, _returner(array, work))
 
 
@@ -631,7 +615,7 @@ def receive(array: Array, source: int, name: str, process_set: ProcessSet = glob
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when every rank of the set has called it."""
-    _hvd.barrier(_set_id(process_set))
+    _hvd.barrier(set_id_of(process_set))
 
 
 def join() -> int:
@@ -639,4 +623,6 @@ def join() -> int:
 
     Returns the rank that joined last.
     """
-    return _hvd.join()
+    last: int = _hvd.join()
+    count_anew()
+    return last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, Sequence, Union
 
@@ -20,6 +21,7 @@ from hvdrun._hvd import (
 from hvdrun.exit import watch
 
 __all__ = [
+    "abort",
     "cross_rank",
     "cross_size",
     "init",
@@ -80,7 +82,7 @@ def _begin_sets(wanted: Union[str, Sequence[sets.ProcessSet], None]) -> None:
 def shutdown() -> None:
     """Leaves the job. Returns when every rank has called it. The end of the program calls it too.
 
-    DuplicateNameError: operations are pending, or memory of alloc() is in use.
+    DuplicateNameError: operations are pending. Memory of alloc() and empty() lives on.
     """
     try:
         _hvd.shutdown()
@@ -88,6 +90,17 @@ def shutdown() -> None:
         if not _hvd.is_initialized():
             names.forget()
             sets.forget()
+
+
+def abort(why: str) -> None:
+    """Says that this rank has failed, and why.
+
+    All pending and later operations of all ranks raise HorovodInternalError at once, with this rank and `why`. The
+    process goes on: it may print, clean up and exit, soon. An uncaught exception does this by itself.
+
+    NotInitializedError: init() was not called. In a job that has failed it does nothing.
+    """
+    _hvd.abort(why)
 
 
 def is_homogeneous() -> bool:
@@ -98,12 +111,24 @@ def is_homogeneous() -> bool:
 def start_timeline(file_path: Union[str, "os.PathLike[str]"], mark_cycles: bool = False) -> None:
     """Starts a file with this rank's work on each tensor, for chrome://tracing and Perfetto.
 
-    file_path: ``%r`` stands for the rank; without it, the rank is put before the extension.
+    file_path: ``%r`` stands for the rank. Without it, the rank is put before the extension, and the path itself
+    becomes a link to the file of rank 0.
     mark_cycles: the start of each operation is marked.
 
     DuplicateNameError: a file is being written already.
     """
-    _hvd.timeline_start(os.fspath(file_path), mark_cycles)
+    path = os.fspath(file_path)
+    _hvd.timeline_start(path, mark_cycles)
+    if "%r" not in path and _hvd.rank() == 0:
+        _link_first(path)
+
+
+def _link_first(path: str) -> None:
+    """Scripts for Horovod look for one file with that name."""
+    stem, extension = os.path.splitext(path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    os.symlink(os.path.basename(f"{stem}.0{extension}"), path)
 
 
 def stop_timeline() -> None:

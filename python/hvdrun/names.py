@@ -1,18 +1,22 @@
 """Names of operations that the caller gave no name.
 
-Ranks match such operations by the order of their calls: each kind of operation counts, in each process set.
+Ranks match such operations by the order of their calls: each kind of operation counts, in each process set. A join
+makes ranks call different numbers of operations; when it has ended, all of them count from 0 again.
 """
 
 from __future__ import annotations
 
 from typing import Dict, Tuple
 
-__all__ = ["forget", "next_name"]
+__all__ = ["count_anew", "forget", "next_name"]
 
-# The engine's table has 16,384 names in an epoch, so names come round. An operation must have ended by then.
+# A new name takes some 40 us and 10 KB, so names come round. The binding, which knows these names by ".noname.", holds
+# an operation back until the one of the same name before has ended. So any number may be pending.
 _NAMES = 1024
 
 _calls: Dict[Tuple[str, int], int] = {}
+_counts = 0
+"""How often the ranks have begun to count anew. Older operations may be pending, so names show it."""
 
 
 def next_name(kind: str, process_set: int = 0) -> str:
@@ -23,9 +27,18 @@ def next_name(kind: str, process_set: int = 0) -> str:
     key = (kind, process_set)
     call = _calls.get(key, 0)
     _calls[key] = call + 1 if call + 1 < _NAMES else 0
-    return f"{kind}.noname.{call}"
+    return f"{kind}.noname.{_counts}.{call}" if _counts else f"{kind}.noname.{call}"
+
+
+def count_anew() -> None:
+    """All ranks are at one point: a join has ended."""
+    global _counts
+    _calls.clear()
+    _counts += 1
 
 
 def forget() -> None:
-    """Starts to count anew: the job has ended."""
+    """The job has ended."""
+    global _counts
     _calls.clear()
+    _counts = 0

@@ -14,6 +14,7 @@ __all__ = [
     "index_of",
     "remember",
     "remove_process_set",
+    "set_id_of",
 ]
 
 
@@ -103,6 +104,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     process_set.process_set_id = None
     _added[:] = [each for each in _added if each is not process_set]
     return True
+
+
+def set_id_of(process_set: ProcessSet) -> int:
+    """Returns the number of a process set. ValueError: the set was not added."""
+    chosen = process_set.process_set_id
+    if chosen is None:
+        raise ValueError(f"{process_set!r} was not added: call add_process_set first")
+    return chosen
 
 
 def index_of(process_set: ProcessSet, rank: int) -> int:

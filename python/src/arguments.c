@@ -4,6 +4,8 @@
  * protocol, then interfaces.c, then dlpack.c. */
 #include "python/src/binding.h"
 
+#define TUPLE_DIMENSIONS 64
+
 size_t dtype_bytes(int dtype)
 {
     static const uint8_t bytes[DTYPES] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 4, 8, 1, 1};
@@ -21,49 +23,101 @@ int size_of(PyObject *number, const char *what, size_t *size)
     return -1;
 }
 
-bool is_contiguous(size_t n, const int64_t *shape, const int64_t *strides, int64_t step, size_t *count)
+/* A list needs no number, since its count says all. FNV-1a, by words. */
+static uint32_t number_shape(size_t n, const int64_t *shape)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+
+    if (n < 2)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (uint64_t)shape[i]) * 0x100000001b3;
+    return (uint32_t)(hash >> 32 ^ hash) | 1;
+}
+
+void take_dimensions(size_t n, const int64_t *shape, struct place *place)
+{
+    place->count = 1;
+    for (size_t i = 0; i < n; i++)
+        place->count *= (size_t)shape[i];
+    place->shape = number_shape(n, shape);
+    place->row_shape = n > 0 ? number_shape(n - 1, shape + 1) : 0;
+}
+
+bool is_contiguous(size_t n, const int64_t *shape, const int64_t *strides, int64_t step)
 {
     bool contiguous = true;
+    int64_t count = 1;
 
-    *count = 1;
-    for (size_t i = n; i-- > 0;) {
-        if (strides && shape[i] != 1 && strides[i] != step * (int64_t)*count)
+    for (size_t i = n; strides && i-- > 0;) {
+        if (shape[i] != 1 && strides[i] != step * count)
             contiguous = false;
-        *count *= (size_t)shape[i];
+        count *= shape[i];
     }
-    return contiguous || *count == 0;
+    return contiguous || count == 0;
 }
 
 /* ---- tuples -------------------------------------------------------------------------------------------- */
 
-/* (address, count, dtype) or (address, count, dtype, stream) */
+static int take_dtype(PyObject *number, struct place *place)
+{
+    long dtype = PyLong_AsLong(number);
+
+    if (dtype >= 0 && dtype < DTYPES) {
+        place->dtype = (int)dtype;
+        return 0;
+    }
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_TypeError, "%ld is no dtype of hvd.h", dtype);
+    return -1;
+}
+
+static int take_shape(PyObject *tuple, struct place *place)
+{
+    int64_t shape[TUPLE_DIMENSIONS];
+    Py_ssize_t n = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : -1;
+    size_t count = place->count;
+
+    if (n < 0 || n > TUPLE_DIMENSIONS) {
+        PyErr_Format(PyExc_TypeError, "a shape is a tuple of at most %d numbers, and not %R",
+                     TUPLE_DIMENSIONS, tuple);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n; i++)
+        shape[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+    if (PyErr_Occurred())
+        return -1;
+    take_dimensions((size_t)n, shape, place);
+    place->count = count;
+    return 0;
+}
+
+/* (address, count, dtype), then the stream or None, then the shape */
 static int place_of_tuple(PyObject *tuple, struct place *place)
 {
     Py_ssize_t n = PyTuple_Size(tuple);
-    long dtype;
+    PyObject *stream;
 
-    if (n != 3 && n != 4) {
+    if (n < 3 || n > 5) {
         PyErr_Format(PyExc_TypeError,
-                     "a buffer's tuple is (address, count, dtype) or (address, count, dtype, stream), "
-                     "and has not %zd members",
+                     "a buffer's tuple is (address, count, dtype), (address, count, dtype, stream) or "
+                     "(address, count, dtype, stream, shape), and has not %zd members",
                      n);
         return -1;
     }
     place->address = PyLong_AsVoidPtr(PyTuple_GetItem(tuple, 0));
     if (!place->address && PyErr_Occurred())
         return -1;
-    if (size_of(PyTuple_GetItem(tuple, 1), "the count", &place->count) != 0)
+    if (size_of(PyTuple_GetItem(tuple, 1), "the count", &place->count) != 0 ||
+        take_dtype(PyTuple_GetItem(tuple, 2), place) != 0)
         return -1;
-    dtype = PyLong_AsLong(PyTuple_GetItem(tuple, 2));
-    if (dtype < 0 || dtype >= DTYPES) {
-        if (!PyErr_Occurred())
-            PyErr_Format(PyExc_TypeError, "%ld is no dtype of hvd.h", dtype);
+    stream = n > 3 ? PyTuple_GetItem(tuple, 3) : Py_None;
+    place->on_device = stream != Py_None;
+    place->stream = place->on_device ? PyLong_AsVoidPtr(stream) : NULL;
+    if (place->on_device && !place->stream && PyErr_Occurred())
         return -1;
-    }
-    place->dtype = (int)dtype;
-    place->stream = n == 4 ? PyLong_AsVoidPtr(PyTuple_GetItem(tuple, 3)) : NULL;
-    place->on_device = n == 4;
-    return place->stream || !PyErr_Occurred() ? 0 : -1;
+    place->shape = place->row_shape = 0;
+    return n == 5 ? take_shape(PyTuple_GetItem(tuple, 4), place) : 0;
 }
 
 /* ---- the buffer protocol ------------------------------------------------------------------------------- */
@@ -141,7 +195,7 @@ static int place_of_buffer(PyObject *object, bool written, struct place *place, 
         return -1;
     }
     place->address = view->buf;
-    place->count = (size_t)(view->len / view->itemsize);
+    take_dimensions((size_t)view->ndim, view->shape, place);
     place->stream = NULL;
     place->on_device = false;
     return 1;

@@ -7,8 +7,9 @@
  *   dlpack.c      __dlpack__
  *   operation.c   the life of an operation: begun, waited for, ended; what becomes of dropped ones
  *   calls.c       the arguments of each call; which function of hvd.h begins it
- *   rows.c        allgather and alltoall, which learn the size of their result first
+ *   rows.c        allgather and alltoall, which learn the size of their result
  *   handle.c      the type Handle
+ *   persistent.c  the type Persistent: an allreduce that is started many times
  *   memory.c      the type Memory
  *   sets.c        process sets
  *   errors.c      a status becomes an exception
@@ -46,6 +47,7 @@ struct place {
     int dtype;
     void *stream;
     bool on_device;
+    uint32_t shape, row_shape; /* for hvd_options.shape: of all dimensions, and of all but the first */
 };
 
 /* It keeps such memory alive and in place. */
@@ -61,9 +63,10 @@ void kept_release(struct kept *kept);
 size_t dtype_bytes(int dtype);
 /* A non-negative number. -1 with an exception. */
 int size_of(PyObject *number, const char *what, size_t *size);
-/* Whether it is C-contiguous; sets the number of elements. `strides` are in units of which an element has
- * `step`; NULL: it is. */
-bool is_contiguous(size_t n, const int64_t *shape, const int64_t *strides, int64_t step, size_t *count);
+/* Sets the number of elements and the numbers of the shape. */
+void take_dimensions(size_t n, const int64_t *shape, struct place *place);
+/* Whether it is C-contiguous. `strides` are in units of which an element has `step`; NULL: it is. */
+bool is_contiguous(size_t n, const int64_t *shape, const int64_t *strides, int64_t step);
 
 /* ---- interfaces.c, dlpack.c ---------------------------------------------------------------------------- */
 
@@ -80,10 +83,14 @@ int memory_make_type(PyObject *module);
 /* A new Memory, or NULL with an exception. */
 PyObject *memory_new(size_t bytes, enum memory_kind kind);
 void *memory_address(PyObject *memory);
-/* Memory of hvd_alloc and hvd_alloc_device that has not been freed. */
-size_t memory_in_use(void);
-/* hvd_shutdown has freed all of the job's memory. */
-void memory_forget(void);
+/* Bytes of malloc; the address of nothing for none. NULL: there is no memory. Without the GIL too. */
+void *memory_take_private(size_t bytes);
+/* A Memory of such bytes, which it takes over. NULL with an exception. */
+PyObject *memory_adopt(void *address, size_t bytes);
+/* The number of Memories of devices. */
+size_t memory_of_devices(void);
+/* hvd_shutdown has freed the memory of devices. */
+void memory_forget_devices(void);
 
 /* ---- operation.c --------------------------------------------------------------------------------------- */
 
@@ -103,7 +110,8 @@ enum kind {
 
 enum phase {
     PHASE_NEW,
-    PHASE_SIZING, /* the ranks tell each other their numbers of rows */
+    PHASE_HELD,   /* another operation has its name */
+    PHASE_SIZING, /* the ranks tell each other their numbers of rows first (rows.c) */
     PHASE_RUNNING,
     PHASE_ENDED
 };
@@ -132,6 +140,7 @@ struct link {
 
 struct operation {
     struct link link; /* first: in one of the lists of operation.c until it has ended; else NULL */
+    struct operation *earlier, *later; /* operations of the same name; NULL: none is pending */
     enum kind kind;
     enum phase phase;
     bool orphan;  /* nobody has a Handle of it: freed when it has ended */
@@ -161,6 +170,8 @@ int operation_begin(struct operation *o);
 /* Waits for the end. 0: it has ended; -1: an exception (of a signal handler, or WaitTimeoutError). `seconds`
  * below 0: without a limit. */
 int operation_wait(struct operation *o, double seconds);
+/* Seconds of a clock that never jumps. */
+double read_clock(void);
 /* Whether it has ended; does what can be done now. */
 bool operation_poll(struct operation *o);
 /* Its result, or NULL with its exception. It has ended. */
@@ -171,19 +182,25 @@ void operation_drop(struct operation *o);
 void operations_reap(void);
 /* The number of those that have not ended. */
 size_t operations_pending(void);
-/* Waits until none is under way, or for that time. Returns how many still are. */
-size_t operations_drain(double seconds);
+/* The number of those that the library still works on. Moves them on. Uses nothing of Python. */
+size_t operations_under_way(void);
 
 /* ---- calls.c ------------------------------------------------------------------------------------------- */
 
 /* Calls the function of hvd.h that begins the operation. A status. Without the GIL. */
 int call_begin(struct operation *o);
+/* The arguments of an allreduce, as _hvd.pyi has them. NULL with an exception. */
+struct operation *call_take_allreduce(PyObject *const *argument);
 extern PyMethodDef call_methods[];
 
 /* ---- rows.c -------------------------------------------------------------------------------------------- */
 
-/* Asks the other ranks. 0, or -1 with an exception. */
+/* Whether the ranks must tell each other their numbers of rows before the operation. */
+bool rows_must_ask(const struct operation *o);
+/* Prepares the operation, and the question. 0, or -1 with an exception. */
 int rows_prepare(struct operation *o);
+/* Begins the operation without a question. A status. Without the GIL. */
+int rows_run(struct operation *o);
 /* Begins the question. A status. Without the GIL. */
 int rows_ask(struct operation *o);
 /* The answers are there: takes memory for the result. A status, with a sentence of malloc; 1: the result is
@@ -195,12 +212,15 @@ int rows_begin(struct operation *o);
 int rows_take(struct operation *o);
 void rows_free(struct operation *o);
 
-/* ---- handle.c, sets.c ---------------------------------------------------------------------------------- */
+/* ---- handle.c, persistent.c, sets.c -------------------------------------------------------------------- */
 
 extern PyTypeObject *handle_type;
 int handle_make_type(PyObject *module);
 /* A new Handle, which owns the operation; NULL with an exception, and the operation is dropped. */
 PyObject *handle_new(struct operation *o);
+/* The argument of wait(timeout=None, /); below 0: without a limit. 0, or -1 with an exception. */
+int take_time_limit(PyObject *const *argument, Py_ssize_t n, double *seconds);
+int persistent_make_type(PyObject *module);
 extern PyMethodDef set_methods[];
 
 /* ---- exit.c -------------------------------------------------------------------------------------------- */

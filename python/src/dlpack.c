@@ -54,7 +54,8 @@ static int read_tensor(const struct dlpack_tensor *t, struct place *place)
                      (int)device);
         return -1;
     }
-    if (!is_contiguous((size_t)t->dimensions, t->shape, t->strides, 1, &place->count)) {
+    take_dimensions((size_t)t->dimensions, t->shape, place);
+    if (!is_contiguous((size_t)t->dimensions, t->shape, t->strides, 1)) {
         PyErr_SetString(PyExc_ValueError, "the tensor is not C-contiguous");
         return -1;
     }

@@ -10,12 +10,15 @@
 
 static void leave_job(int status, void *unused)
 {
+    size_t under_way;
+
     (void)unused;
     if (status != 0 || hvd_is_initialized() != 1)
         return;
-    if (operations_pending() > 0)
+    under_way = operations_under_way();
+    if (under_way > 0)
         fprintf(stderr, "hvdrun: rank %d ends while %zu operations are pending: wait for them first\n",
-                hvd_rank(), operations_pending());
+                hvd_rank(), under_way);
     else if (hvd_shutdown() != HVD_SUCCESS)
         fprintf(stderr, "hvdrun: shutdown at the end of the program: %s\n", hvd_last_error());
 }

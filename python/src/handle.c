@@ -35,23 +35,28 @@ static void free_handle(PyObject *self)
     Py_DECREF(type);
 }
 
+int take_time_limit(PyObject *const *argument, Py_ssize_t n, double *seconds)
+{
+    *seconds = -1;
+    if (n > 1)
+        return check_number("wait", n, 1);
+    if (n == 0 || argument[0] == Py_None)
+        return 0;
+    *seconds = PyFloat_AsDouble(argument[0]);
+    if (*seconds == -1 && PyErr_Occurred())
+        return -1;
+    if (*seconds >= 0)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "a time limit is not below 0");
+    return -1;
+}
+
 static PyObject *wait_handle(PyObject *self, PyObject *const *argument, Py_ssize_t n)
 {
-    double seconds = -1;
+    double seconds;
 
-    if (n > 1) {
-        check_number("wait", n, 1);
+    if (take_time_limit(argument, n, &seconds) != 0)
         return NULL;
-    }
-    if (n == 1 && argument[0] != Py_None) {
-        seconds = PyFloat_AsDouble(argument[0]);
-        if (seconds == -1 && PyErr_Occurred())
-            return NULL;
-        if (!(seconds >= 0)) {
-            PyErr_SetString(PyExc_ValueError, "a time limit is not below 0");
-            return NULL;
-        }
-    }
     return operation_wait(operation_of(self), seconds) == 0 ? operation_result(operation_of(self)) : NULL;
 }
 

@@ -104,8 +104,8 @@ static int take_shape(PyObject *interface, struct place *place)
             PyErr_SetString(PyExc_TypeError, "the array interface has no usable shape or strides");
         return -1;
     }
-    if (is_contiguous((size_t)n, shape, has_strides ? stride : NULL, (int64_t)dtype_bytes(place->dtype),
-                      &place->count))
+    take_dimensions((size_t)n, shape, place);
+    if (is_contiguous((size_t)n, shape, has_strides ? stride : NULL, (int64_t)dtype_bytes(place->dtype)))
         return 0;
     PyErr_SetString(PyExc_ValueError, "the array is not C-contiguous");
     return -1;

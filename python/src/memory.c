@@ -1,4 +1,5 @@
-/* The type Memory: bytes of hvd_alloc, of a device, or of this process alone. */
+/* The type Memory: bytes in the job's shared memory, of a device, or of this process alone. All but a
+ * device's live as long as the Memory, whatever becomes of the job. */
 #include "python/src/binding.h"
 
 #include <stdlib.h>
@@ -13,17 +14,17 @@ struct memory {
 };
 
 PyTypeObject *memory_type;
-static size_t in_use;
-static uint8_t nothing[1]; /* the address of no bytes */
+static size_t device_memory; /* pieces of a device */
+static uint8_t nothing[1];   /* the address of no bytes */
 
-size_t memory_in_use(void)
+size_t memory_of_devices(void)
 {
-    return in_use;
+    return device_memory;
 }
 
-void memory_forget(void)
+void memory_forget_devices(void)
 {
-    in_use = 0;
+    device_memory = 0;
 }
 
 void *memory_address(PyObject *memory)
@@ -31,15 +32,18 @@ void *memory_address(PyObject *memory)
     return ((struct memory *)memory)->address;
 }
 
-static bool is_of_job(const struct memory *m)
+static bool is_of_device(const struct memory *m)
 {
-    return m->kind != MEMORY_PRIVATE && m->bytes > 0;
+    return m->kind == MEMORY_DEVICE && m->bytes > 0;
 }
 
-/* hvd_shutdown has freed it. */
-static bool has_gone(const struct memory *m)
+void *memory_take_private(size_t bytes)
 {
-    return is_of_job(m) && m->epoch != job_epoch;
+    void *address;
+
+    if (bytes == 0)
+        return nothing;
+    return posix_memalign(&address, ALIGNMENT, bytes) == 0 ? address : NULL;
 }
 
 /* NULL with an exception. */
@@ -47,35 +51,55 @@ static void *take_bytes(size_t bytes, enum memory_kind kind)
 {
     void *address;
 
-    if (bytes == 0)
-        return nothing;
-    if (kind == MEMORY_PRIVATE) {
-        if (posix_memalign(&address, ALIGNMENT, bytes) == 0)
-            return address;
-        return PyErr_NoMemory();
+    if (bytes == 0 || kind == MEMORY_PRIVATE) {
+        address = memory_take_private(bytes);
+        return address ? address : PyErr_NoMemory();
     }
-    address = kind == MEMORY_DEVICE ? hvd_alloc_device(bytes) : hvd_alloc(bytes);
+    address = kind == MEMORY_DEVICE ? hvd_alloc_device(bytes) : hvd_alloc_lasting(bytes);
     if (!address)
-        raise_last(hvd_is_initialized() == 1 ? HVD_ERR_MEMORY : HVD_ERR_NOT_INITIALIZED);
+        raise_last(kind == MEMORY_SHARED || hvd_is_initialized() == 1 ? HVD_ERR_MEMORY
+                                                                      : HVD_ERR_NOT_INITIALIZED);
     return address;
+}
+
+/* The bytes are not the job's any more when hvd_shutdown has freed those of devices. */
+static void free_bytes(void *address, size_t bytes, enum memory_kind kind, unsigned epoch)
+{
+    if (bytes == 0)
+        return;
+    if (kind == MEMORY_PRIVATE)
+        free(address);
+    else if (kind == MEMORY_SHARED || epoch == job_epoch)
+        hvd_free(address);
+}
+
+/* Takes over the bytes. NULL with an exception. */
+static PyObject *wrap_bytes(void *address, size_t bytes, enum memory_kind kind)
+{
+    struct memory *m = PyObject_New(struct memory, memory_type);
+
+    if (!m) {
+        free_bytes(address, bytes, kind, job_epoch);
+        return NULL;
+    }
+    m->address = address;
+    m->bytes = bytes;
+    m->kind = kind;
+    m->epoch = job_epoch;
+    device_memory += is_of_device(m);
+    return (PyObject *)m;
 }
 
 PyObject *memory_new(size_t bytes, enum memory_kind kind)
 {
     void *address = take_bytes(bytes, kind);
-    struct memory *m;
 
-    if (!address)
-        return NULL;
-    m = PyObject_New(struct memory, memory_type);
-    if (!m)
-        return NULL;
-    m->address = address;
-    m->bytes = bytes;
-    m->kind = kind;
-    m->epoch = job_epoch;
-    in_use += is_of_job(m);
-    return (PyObject *)m;
+    return address ? wrap_bytes(address, bytes, kind) : NULL;
+}
+
+PyObject *memory_adopt(void *address, size_t bytes)
+{
+    return wrap_bytes(address, bytes, MEMORY_PRIVATE);
 }
 
 static void free_memory(PyObject *self)
@@ -83,12 +107,9 @@ static void free_memory(PyObject *self)
     struct memory *m = (struct memory *)self;
     PyTypeObject *type = Py_TYPE(self);
 
-    if (is_of_job(m) && !has_gone(m)) {
-        hvd_free(m->address);
-        in_use--;
-    } else if (m->kind == MEMORY_PRIVATE && m->bytes > 0) {
-        free(m->address);
-    }
+    free_bytes(m->address, m->bytes, m->kind, m->epoch);
+    if (is_of_device(m) && m->epoch == job_epoch)
+        device_memory--;
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -100,10 +121,6 @@ static int get_buffer(PyObject *self, Py_buffer *view, int flags)
     view->obj = NULL;
     if (m->kind == MEMORY_DEVICE) {
         PyErr_SetString(PyExc_BufferError, "this memory is a device's");
-        return -1;
-    }
-    if (has_gone(m)) {
-        PyErr_SetString(PyExc_BufferError, "this memory ended with shutdown()");
         return -1;
     }
     return PyBuffer_FillInfo(view, self, m->address, (Py_ssize_t)m->bytes, 0, flags);

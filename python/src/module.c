@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 
-#define EXIT_SECONDS 2.0 /* that shutdown at the end of the program waits for operations */
-
 unsigned job_epoch;
 
 static PyObject *start_job(PyObject *module, PyObject *unused)
@@ -17,38 +15,49 @@ static PyObject *start_job(PyObject *module, PyObject *unused)
 }
 
 /* 0, or -1 with an exception: something still needs the job. */
-static int check_idle(bool leave_memory)
+static int check_idle(void)
 {
     char text[160];
-    size_t under_way = operations_drain(leave_memory ? EXIT_SECONDS : 0), memory = memory_in_use();
+    size_t under_way, memory = memory_of_devices();
 
+    operations_reap();
+    under_way = operations_under_way();
     if (under_way > 0)
         snprintf(text, sizeof text, "shutdown: %zu operations are pending: wait for them first", under_way);
-    else if (memory > 0 && !leave_memory)
-        snprintf(text, sizeof text, "shutdown: %zu pieces of memory of alloc() are in use: delete them first",
-                 memory);
+    else if (memory > 0)
+        snprintf(text, sizeof text,
+                 "shutdown: %zu pieces of memory of alloc_device() are in use: delete them first", memory);
     else
         return 0;
     return raise_status(HVD_ERR_IN_PROGRESS, text);
 }
 
-static PyObject *end_job(PyObject *module, PyObject *const *argument, Py_ssize_t n)
+static PyObject *end_job(PyObject *module, PyObject *unused)
 {
-    int leave_memory = n > 0 ? PyObject_IsTrue(argument[0]) : 0, status;
+    int status;
 
-    (void)module;
-    if (n > 1 || leave_memory < 0)
-        return n > 1 ? (check_number("shutdown", n, 1), NULL) : NULL;
+    (void)module, (void)unused;
     if (hvd_is_initialized() == 0)
         return Py_NewRef(Py_None);
-    if (hvd_is_initialized() == 1 && check_idle(leave_memory) != 0)
+    if (hvd_is_initialized() == 1 && check_idle() != 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS status = hvd_shutdown();
     Py_END_ALLOW_THREADS if (hvd_is_initialized() == 0)
     {
         job_epoch++;
-        memory_forget();
+        memory_forget_devices();
     }
+    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+static PyObject *abort_job(PyObject *module, PyObject *why)
+{
+    const char *text = PyUnicode_AsUTF8AndSize(why, NULL);
+    int status = text ? hvd_abort(text) : 0;
+
+    (void)module;
+    if (!text)
+        return NULL;
     return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
 }
 
@@ -95,6 +104,13 @@ static PyObject *get_pending(PyObject *module, PyObject *unused)
     return PyLong_FromSize_t(operations_pending());
 }
 
+static PyObject *get_under_way(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    operations_reap();
+    return PyLong_FromSize_t(operations_under_way());
+}
+
 static PyObject *alloc_memory(PyObject *module, PyObject *number)
 {
     size_t bytes;
@@ -136,7 +152,8 @@ static PyObject *stop_timeline(PyObject *module, PyObject *unused)
 
 static PyMethodDef job_methods[] = {
     {"init", start_job, METH_NOARGS, "init(): joins the job; returns when every rank has called it"},
-    {"shutdown", FAST(end_job), "shutdown(leave_memory=False, /): leaves the job"},
+    {"shutdown", end_job, METH_NOARGS, "shutdown(): leaves the job"},
+    {"abort", abort_job, METH_O, "abort(why, /): says that this rank has failed"},
     {"is_initialized", is_initialized, METH_NOARGS, "is_initialized() -> bool"},
     {"rank", get_rank, METH_NOARGS, "rank() -> int: this worker among all of the job"},
     {"size", get_size, METH_NOARGS, "size() -> int: the number of ranks"},
@@ -149,6 +166,8 @@ static PyMethodDef job_methods[] = {
     {"version", get_version, METH_NOARGS, "version() -> str: the library's"},
     {"status_name", get_status_name, METH_O, "status_name(status, /) -> str"},
     {"pending", get_pending, METH_NOARGS, "pending() -> int: operations that have not ended"},
+    {"under_way", get_under_way, METH_NOARGS,
+     "under_way() -> int: operations that the library still works on"},
     {"alloc", alloc_memory, METH_O, "alloc(nbytes, /) -> Memory: zeroed bytes in the job's shared memory"},
     {"alloc_device", alloc_device, METH_O, "alloc_device(nbytes, /) -> Memory: zeroed bytes of a GPU"},
     {"timeline_start", FAST(start_timeline), "timeline_start(path, mark_cycles, /)"},
@@ -160,7 +179,7 @@ static int fill_module(PyObject *module)
     return PyModule_AddFunctions(module, call_methods) != 0 ||
                    PyModule_AddFunctions(module, set_methods) != 0 ||
                    PyModule_AddFunctions(module, exit_methods) != 0 || memory_make_type(module) != 0 ||
-                   handle_make_type(module) != 0
+                   handle_make_type(module) != 0 || persistent_make_type(module) != 0
                ? -1
                : 0;
 }

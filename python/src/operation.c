@@ -1,11 +1,13 @@
 /* The life of an operation.
  *
  *   NEW -> RUNNING -> ENDED
- *   NEW -> SIZING -> RUNNING -> ENDED    an allgather or alltoall (rows.c)
+ *   NEW -> SIZING -> RUNNING -> ENDED    an allgather or alltoall that asks first (rows.c)
+ *   NEW -> HELD -> ...                   its name is in use, as names.py's are after a thousand calls
  *
  * An operation that has begun is in one list. Handles own those in `owned`. Those in `orphans` belong to
  * nobody: their Handle was dropped, or ^C ended the blocking call. Nobody waits for those in `sizing` either,
- * so every thread that waits looks after them too: else two ranks could each wait for another operation.
+ * so every thread that waits looks after them too: else two ranks could each wait for another operation. The
+ * same is true of those in `held`.
  *
  * The buffers of an operation are released when it has ended, never before. Those in a list when the
  * interpreter ends are not freed at all. */
@@ -22,9 +24,11 @@
 #define SHARED_US 200 /* between two looks while another thread waits for the operation */
 
 /* Rings, oldest first; an empty one is its head alone. */
-static struct link owned = {&owned, &owned}, orphans = {&orphans, &orphans}, sizing = {&sizing, &sizing};
+static struct link owned = {&owned, &owned}, orphans = {&orphans, &orphans}, sizing = {&sizing, &sizing},
+                   held = {&held, &held};
 static size_t pending;
 static void reap_some(size_t most);
+static void step_operation(struct operation *o, unsigned ms);
 
 static bool is_empty(const struct link *list)
 {
@@ -147,6 +151,9 @@ int operation_keep(struct operation *o, PyObject *argument, bool written, struct
 static void end_operation(struct operation *o, int status, char *text)
 {
     unlink_operation(o);
+    if (o->later)
+        o->later->earlier = NULL;
+    o->later = NULL;
     pending--;
     o->phase = PHASE_ENDED;
     o->status = status;
@@ -164,29 +171,107 @@ static char *copy_sentence(int status)
     return status < 0 ? strdup(hvd_last_error()) : NULL;
 }
 
-int operation_begin(struct operation *o)
+static bool has_rows(const struct operation *o)
 {
-    bool asks = o->kind == KIND_ALLGATHER || o->kind == KIND_ALLTOALL;
-    char *text;
+    return o->kind == KIND_ALLGATHER || o->kind == KIND_ALLTOALL;
+}
+
+/* A status, with its sentence in `text`. */
+static int begin_now(struct operation *o, char **text)
+{
+    bool asks = has_rows(o) && rows_must_ask(o);
     int status;
 
-    if (!is_empty(&sizing) || !is_empty(&orphans))
-        reap_some(SOME);
-    if (asks && rows_prepare(o) != 0)
-        return -1;
-    pending++;
     move_to(&owned, o);
     Py_BEGIN_ALLOW_THREADS status = asks ? rows_ask(o) : call_begin(o);
-    text = copy_sentence(status);
-    Py_END_ALLOW_THREADS if (status != HVD_SUCCESS)
-    {
-        end_operation(o, status, text);
-        return raise_status(status, text ? text : "");
-    }
+    *text = copy_sentence(status);
+    Py_END_ALLOW_THREADS if (status != HVD_SUCCESS) return status;
     o->phase = asks ? PHASE_SIZING : PHASE_RUNNING;
-    if (asks)
-        move_to(&sizing, o);
-    return 0;
+    if (asks || o->orphan)
+        move_to(asks ? &sizing : &orphans, o);
+    return status;
+}
+
+/* The last pending operation of a name; NULL: there is none. */
+static struct operation *find_pending(const char *name)
+{
+    struct link *const lists[] = {&held, &owned, &sizing, &orphans};
+
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (struct link *each = lists[i]->before; each != lists[i]; each = each->before) {
+            struct operation *o = (struct operation *)each;
+            if (!o->later && strcmp(o->call.name, name) == 0)
+                return o;
+        }
+    return NULL;
+}
+
+/* The operation has a name of names.py that another pending one has: it begins after that. */
+static bool hold_back(struct operation *o)
+{
+    if (!strstr(o->call.name, ".noname."))
+        return false;
+    unlink_operation(o);
+    o->earlier = find_pending(o->call.name);
+    if (!o->earlier)
+        return false;
+    o->earlier->later = o;
+    o->phase = PHASE_HELD;
+    move_to(&held, o);
+    return true;
+}
+
+int operation_begin(struct operation *o)
+{
+    char *text = NULL;
+    int status;
+
+    if (!is_empty(&held) || !is_empty(&sizing) || !is_empty(&orphans))
+        reap_some(SOME);
+    if (has_rows(o) && rows_prepare(o) != 0)
+        return -1;
+    pending++;
+    if (!is_empty(&held) && hold_back(o))
+        return 0;
+    status = begin_now(o, &text);
+    if (status == HVD_ERR_IN_PROGRESS && hold_back(o)) {
+        free(text);
+        return 0;
+    }
+    if (status == HVD_SUCCESS)
+        return 0;
+    end_operation(o, status, text);
+    return raise_status(status, text ? text : "");
+}
+
+static void sleep_us(long us)
+{
+    struct timespec t = {.tv_nsec = us * 1000};
+
+    Py_BEGIN_ALLOW_THREADS nanosleep(&t, NULL);
+    Py_END_ALLOW_THREADS
+}
+
+/* Begins a held operation whose turn it is, or waits for the one before. */
+static void step_held(struct operation *o, unsigned ms)
+{
+    struct operation *before = o->earlier;
+    char *text = NULL;
+    int status;
+
+    while (before && before->earlier && ms > 0)
+        before = before->earlier;
+    if (!before) {
+        status = begin_now(o, &text);
+        if (status != HVD_SUCCESS)
+            end_operation(o, status, text);
+    } else if (before->waiting && ms > 0) {
+        sleep_us(SHARED_US);
+    } else if (!before->waiting && !before->earlier) {
+        step_operation(before, ms);
+        if (before->phase == PHASE_ENDED && before->orphan)
+            operation_free(before);
+    }
 }
 
 /* The ranks have told each other their rows. */
@@ -217,7 +302,7 @@ static int wait_or_poll(hvd_handle handle, unsigned ms)
 
     if (ended <= 0)
         return ended == 0 ? HVD_ERR_TIMEOUT : ended;
-    return ms > 0 ? hvd_wait_for(handle, ms) : hvd_wait(handle);
+    return hvd_wait_for(handle, ms > 0 ? ms : HURRY_MS); /* a result that comes by pieces takes its time */
 }
 
 /* Waits for the next phase for at most that time. No other thread waits for the operation. */
@@ -228,6 +313,11 @@ static void step_operation(struct operation *o, unsigned ms)
     int status;
 
     o->waiting = true;
+    if (o->phase == PHASE_HELD) {
+        step_held(o, ms);
+        o->waiting = false;
+        return;
+    }
     Py_BEGIN_ALLOW_THREADS status = wait_or_poll(handle, ms);
     text = status == HVD_ERR_TIMEOUT ? NULL : copy_sentence(status);
     Py_END_ALLOW_THREADS o->waiting = false;
@@ -264,6 +354,7 @@ static void poll_list(struct link *list, size_t most)
 
 static void reap_some(size_t most)
 {
+    poll_list(&held, most);
     poll_list(&sizing, most);
     poll_list(&orphans, most);
 }
@@ -278,7 +369,7 @@ size_t operations_pending(void)
     return pending;
 }
 
-static double read_clock(void)
+double read_clock(void)
 {
     struct timespec t;
 
@@ -286,39 +377,21 @@ static double read_clock(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void sleep_us(long us)
+/* Those of a list that the library still works on. */
+static size_t count_unended(const struct link *list)
 {
-    struct timespec t = {.tv_nsec = us * 1000};
+    size_t n = 0;
 
-    Py_BEGIN_ALLOW_THREADS nanosleep(&t, NULL);
-    Py_END_ALLOW_THREADS
-}
-
-/* Those that the library still works on. */
-static size_t count_unended(void)
-{
-    size_t n = pending;
-
-    for (struct link *each = owned.after; each != &owned; each = each->after) {
-        struct operation *o = (struct operation *)each;
-        if (o->phase == PHASE_RUNNING && !o->waiting && hvd_poll(o->handle) != 0)
-            n--; /* its Handle was not waited for yet */
+    for (const struct link *each = list->after; each != list; each = each->after) {
+        const struct operation *o = (const struct operation *)each;
+        n += o->phase != PHASE_RUNNING || o->waiting || hvd_poll(o->handle) == 0;
     }
     return n;
 }
 
-size_t operations_drain(double seconds)
+size_t operations_under_way(void)
 {
-    double until = read_clock() + seconds;
-    size_t left;
-
-    for (;;) {
-        operations_reap();
-        left = count_unended();
-        if (left == 0 || read_clock() >= until)
-            return left;
-        sleep_us(1000);
-    }
+    return count_unended(&owned) + count_unended(&orphans) + count_unended(&sizing) + count_unended(&held);
 }
 
 static int raise_timeout(const struct operation *o, double seconds)
@@ -332,8 +405,8 @@ static int raise_timeout(const struct operation *o, double seconds)
 /* Of a wait with `left` seconds; below 0: without a limit. */
 static unsigned slice_ms(const struct operation *o, double left, bool has_limit)
 {
-    bool others =
-        !is_empty(&orphans) || (!is_empty(&sizing) && (first_of(&sizing) != o || sizing.before != &o->link));
+    bool others = !is_empty(&orphans) || !is_empty(&held) ||
+                  (!is_empty(&sizing) && (first_of(&sizing) != o || sizing.before != &o->link));
     unsigned slice = others ? HURRY_MS : SLICE_MS;
 
     return has_limit && left * 1000 < slice ? (unsigned)ceil(left > 0 ? left * 1000 : 0) : slice;

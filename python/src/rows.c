@@ -1,14 +1,15 @@
-/* Allgather and alltoall: the ranks tell each other their numbers of rows first, and each takes memory for
- * what comes. The question is an operation of the library too, with the name NAME.rows.
+/* Allgather and alltoall: the ranks' numbers of rows decide the size of the result.
  *
- * Each rank tells the length and dtype of its rows as well. Rows may be empty here, unlike in hvd.h. Ranks
- * that disagree all get one sentence. */
+ * On the host the library tells the size in the same exchange (hvd_allgather_alloc), and asks here for
+ * memory. It knows no rows without elements, and no such calls for devices. For these the ranks first tell
+ * each other their numbers of rows, and the length and dtype of a row. The question has the tensor's name and
+ * is a plain operation. So ranks that disagree about the way get one sentence, and none waits for ever. */
 #include "python/src/binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define NAME_BYTES 300 /* longer than the library's longest */
+#define TEXT_BYTES 500
 
 struct told {
     int64_t rows, row_count, dtype;
@@ -18,10 +19,17 @@ struct told {
 struct sizes {
     size_t ranks;
     size_t *rows_of; /* [ranks]; the library fills it */
+    void *memory;    /* of the result, until it becomes a Memory */
+    size_t bytes;    /* of the result */
+    /* of a question: */
     struct told *heard;
     struct told *told; /* [1] of an allgather, [ranks] of an alltoall */
-    char name[NAME_BYTES];
 };
+
+bool rows_must_ask(const struct operation *o)
+{
+    return o->call.row_count == 0 || o->call.in.on_device;
+}
 
 /* The rows for each rank. 0, or -1 with an exception. */
 static int tell_splits(struct operation *o, struct sizes *s)
@@ -39,6 +47,21 @@ static int tell_splits(struct operation *o, struct sizes *s)
     return 0;
 }
 
+static int prepare_question(struct operation *o, struct sizes *s)
+{
+    const struct call *c = &o->call;
+
+    s->heard = calloc(s->ranks, sizeof *s->heard);
+    s->told = calloc(s->ranks, sizeof *s->told);
+    if (!s->heard || !s->told) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < s->ranks; i++)
+        s->told[i] = (struct told){(int64_t)c->rows, (int64_t)c->row_count, c->in.dtype};
+    return o->kind == KIND_ALLTOALL ? tell_splits(o, s) : 0;
+}
+
 int rows_prepare(struct operation *o)
 {
     const struct call *c = &o->call;
@@ -52,22 +75,41 @@ int rows_prepare(struct operation *o)
                      ranks);
         return -1;
     }
-    s = calloc(1, sizeof *s);
+    o->sizes = s = calloc(1, sizeof *s);
     if (s) {
         s->ranks = (size_t)ranks;
         s->rows_of = calloc(s->ranks, sizeof *s->rows_of);
-        s->heard = calloc(s->ranks, sizeof *s->heard);
-        s->told = calloc(s->ranks, sizeof *s->told);
     }
-    o->sizes = s;
-    if (!s || !s->rows_of || !s->heard || !s->told) {
+    if (!s || !s->rows_of) {
         PyErr_NoMemory();
         return -1;
     }
-    snprintf(s->name, sizeof s->name, "%s.rows", c->name);
-    for (size_t i = 0; i < s->ranks; i++)
-        s->told[i] = (struct told){(int64_t)c->rows, (int64_t)c->row_count, c->in.dtype};
-    return o->kind == KIND_ALLTOALL ? tell_splits(o, s) : 0;
+    return rows_must_ask(o) ? prepare_question(o, s) : 0;
+}
+
+/* For the library, in the thread that waits, without the GIL. */
+static void *allocate_result(void *operation, size_t rows)
+{
+    struct operation *o = operation;
+    struct sizes *s = o->sizes;
+
+    if (__builtin_mul_overflow(rows, o->call.row_count * dtype_bytes(o->call.in.dtype), &s->bytes))
+        return NULL;
+    s->memory = memory_take_private(s->bytes);
+    return s->memory;
+}
+
+int rows_run(struct operation *o)
+{
+    const struct call *c = &o->call;
+
+    if (o->kind == KIND_ALLGATHER)
+        return hvd_allgather_alloc_async(c->name, c->in.address, c->rows, c->row_count,
+                                         (hvd_dtype)c->in.dtype, allocate_result, o, o->sizes->rows_of,
+                                         &c->options, &o->handle);
+    return hvd_alltoall_alloc_async(c->name, c->in.address, c->rows, c->splits, c->row_count,
+                                    (hvd_dtype)c->in.dtype, allocate_result, o, o->sizes->rows_of,
+                                    &c->options, &o->handle);
 }
 
 int rows_ask(struct operation *o)
@@ -76,17 +118,17 @@ int rows_ask(struct operation *o)
     hvd_options options = {.set = o->call.options.set};
 
     if (o->kind == KIND_ALLGATHER)
-        return hvd_allgather_async(s->name, s->told, 1, TOLD, HVD_INT64, s->heard, s->ranks, NULL, &options,
-                                   &o->handle);
-    return hvd_alltoall_async(s->name, s->told, s->ranks, NULL, TOLD, HVD_INT64, s->heard, s->ranks, NULL,
-                              &options, &o->handle);
+        return hvd_allgather_async(o->call.name, s->told, 1, TOLD, HVD_INT64, s->heard, s->ranks, NULL,
+                                   &options, &o->handle);
+    return hvd_alltoall_async(o->call.name, s->told, s->ranks, NULL, TOLD, HVD_INT64, s->heard, s->ranks,
+                              NULL, &options, &o->handle);
 }
 
 /* NULL, or a sentence: the ranks disagree. */
 static char *find_difference(const struct operation *o)
 {
     const struct sizes *s = o->sizes;
-    char text[NAME_BYTES + 200];
+    char text[TEXT_BYTES];
 
     for (size_t i = 1; i < s->ranks; i++) {
         const struct told *a = &s->heard[0], *b = &s->heard[i];
@@ -151,6 +193,12 @@ int rows_take(struct operation *o)
 {
     struct sizes *s = o->sizes;
 
+    if (!o->result) {
+        o->result = memory_adopt(s->memory, s->bytes);
+        s->memory = NULL;
+    }
+    if (!o->result)
+        return -1;
     o->rows = PyList_New((Py_ssize_t)s->ranks);
     for (size_t i = 0; o->rows && i < s->ranks; i++) {
         PyObject *rows = PyLong_FromSize_t(s->rows_of[i]);
@@ -165,6 +213,8 @@ void rows_free(struct operation *o)
 {
     if (!o->sizes)
         return;
+    if (o->sizes->bytes > 0)
+        free(o->sizes->memory);
     free(o->sizes->rows_of);
     free(o->sizes->heard);
     free(o->sizes->told);

@@ -1,7 +1,7 @@
-"""Runs a module of tests in one rank: job.py FILE. Rank 0 says how many tests ran.
+"""Runs modules of tests in one rank: job.py FILE... Rank 0 says how many tests ran.
 
-A rank whose test fails leaves without waiting for the others, so that the job ends. Exit status 77: all of it is
-skipped; the line `skip ...` says why.
+A rank whose test fails leaves without waiting for the others, so that the job ends. Exit status 77: a module cannot
+run here, and so none does; the line `skip ...` says why.
 """
 
 import importlib.util
@@ -11,10 +11,10 @@ import unittest
 
 
 def load(path):
-    sys.path.insert(0, os.path.dirname(path))
-    spec = importlib.util.spec_from_file_location("tested", path)
+    name = os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["tested"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return unittest.defaultTestLoader.loadTestsFromModule(module)
 
@@ -26,8 +26,9 @@ def leave(status):
 
 
 def main():
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     try:
-        tests = load(sys.argv[1])
+        tests = unittest.TestSuite(load(path) for path in sys.argv[1:])
     except unittest.SkipTest as why:
         print("skip", why)
         leave(77)

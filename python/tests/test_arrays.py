@@ -185,6 +185,15 @@ class Move(RankTest):
             self.assertEqual(hvd.allreduce(np.ones(1), name="alone", op=hvd.Sum)[0], 1)
         self.assertIn(hvd.join(), range(SIZE))
 
+    def test_names_after_a_join(self):
+        """Ranks have called different numbers of unnamed operations; after the join their calls match again."""
+        for _ in range(2):
+            for _ in range(RANK):
+                with self.assertRaises(hvd.MismatchError):
+                    hvd.allreduce(np.ones(1), op=hvd.Max)
+            hvd.join()
+            self.equal(hvd.allreduce(np.ones(2), op=hvd.Sum), [SIZE] * 2)
+
 
 class Wrong(RankTest):
     def test_types(self):
@@ -208,6 +217,21 @@ class Wrong(RankTest):
         self.assertEqual(caught.exception.status_name, "HVD_ERR_MISMATCH")
         with self.assertRaises(ValueError):
             hvd.allgather(np.ones((2, RANK + 1)), name="unequal rows")
+        for shape in ((3, 2), (6,), (1, 6)):
+            mine = np.ones((2, 3) if RANK == 0 else shape)
+            for call in (lambda: hvd.allreduce(mine, name="shape"), lambda: hvd.broadcast(mine, 0, name="shape"),
+                         lambda: hvd.grouped_allreduce([mine, mine], name="shape")):
+                with self.assertRaisesRegex(hvd.MismatchError, "\"shape.*of its own"):
+                    call()
+        rows = np.ones((SIZE, 2, 3) if RANK == 0 else (SIZE, 3, 2))
+        for call in (lambda: hvd.allgather(rows, name="rows"), lambda: hvd.alltoall(rows, name="rows"),
+                     lambda: hvd.reducescatter(rows, name="rows")):
+            with self.assertRaisesRegex(hvd.MismatchError, "rows.*shape of its own"):
+                call()
+        with self.assertRaisesRegex(ValueError, "no elements"):
+            hvd.allgather(np.ones((2, min(RANK, 1))), name="no elements")
+        with self.assertRaisesRegex(ValueError, "no elements"):
+            hvd.alltoall(np.ones((SIZE, min(RANK, 1))), name="no elements")
         self.equal(hvd.allreduce(np.ones(2), name="unequal", op=hvd.Sum), [SIZE] * 2)
 
     def test_names(self):

@@ -23,6 +23,64 @@ def start(name, array, owner=None, out=None):
     return _hvd.allreduce_async(name, array, out, hvd.Sum, 0, 1.0, 1.0, 0, owner)
 
 
+class Unnamed(RankTest):
+    """Names of operations without a name come round; the next operation of a name begins when the one before has ended."""
+
+    CALLS = 16000
+
+    def test_any_number_pending(self):
+        arrays = [np.full(3, RANK + call, "float32") for call in range(self.CALLS)]
+        if RANK != 0:
+            hvd.barrier()
+        handles = [hvd.allreduce_async(array, op=hvd.Sum) for array in arrays]
+        if RANK == 0:
+            self.assertEqual(_hvd.pending(), self.CALLS)
+            hvd.barrier()
+        base = sum(range(SIZE))
+        for call in reversed(range(self.CALLS)) if RANK % 2 else range(self.CALLS):
+            self.equal(hvd.synchronize(handles[call]), [base + SIZE * call] * 3)
+        self.assertEqual(_hvd.pending(), 0)
+
+    def test_one_kind_does_not_wait_for_another(self):
+        """The other ranks start after the first has got an answer of another kind, which it has asked for last."""
+        handles = [hvd.allreduce_async(np.full(1, call), op=hvd.Sum) for call in range(3000)] if RANK == 0 else []
+        self.equal(hvd.allgather(np.full(1, RANK)), range(SIZE))
+        for call in range(3000 if RANK else 0):
+            handles.append(hvd.allreduce_async(np.full(1, call), op=hvd.Sum))
+        for call, handle in enumerate(handles):
+            self.equal(handle.wait(), [SIZE * call])
+
+    def test_dropped(self):
+        for call in range(3000):
+            hvd.allreduce_async(np.full(1, call))
+        gc.collect()
+        self.equal(hvd.allreduce(np.full(1, RANK), op=hvd.Sum), [sum(range(SIZE))])
+        while _hvd.pending():
+            time.sleep(0.001)
+
+    def test_threads(self):
+        handles = [hvd.allreduce_async(np.full(2, RANK + call), op=hvd.Sum) for call in range(4000)]
+        wrong = []
+
+        def wait(first):
+            for call in range(first, 4000, 4):
+                if handles[call].wait()[0] != sum(range(SIZE)) + SIZE * call:
+                    wrong.append(call)
+
+        threads = [threading.Thread(target=wait, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_a_name_of_the_script_is_refused(self):
+        handle = start("own", np.ones(1))
+        with self.assertRaises(hvd.DuplicateNameError):
+            start("own", np.ones(1))
+        handle.wait()
+
+
 class Limits(RankTest):
     def test_time_limit(self):
         array = np.ones(4)

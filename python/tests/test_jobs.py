@@ -9,13 +9,13 @@ import sys
 import textwrap
 import unittest
 
-HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
+from programs import run_command, run_program
+
 BEGIN = "import time, os, sys, hvdrun as hvd\nfrom hvdrun import _hvd\nhvd.init()\nrank = hvd.rank()\n"
 
 
 def run(program, ranks=2):
-    command = [HVDRUN, "-np", str(ranks), sys.executable, "-c", BEGIN + textwrap.dedent(program)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=40, stdin=subprocess.DEVNULL)
+    return run_program(BEGIN + textwrap.dedent(program), ranks)
 
 
 class Ends(unittest.TestCase):
@@ -28,8 +28,7 @@ class Ends(unittest.TestCase):
         self.ends_well("hvd.allreduce(b'abc', op=hvd.Sum)")
 
     def test_alone(self):
-        job = subprocess.run([sys.executable, "-c", BEGIN + "assert hvd.size() == 1\nhvd.allreduce([1.0])"],
-                             capture_output=True, text=True, timeout=40)
+        job = run("assert hvd.size() == 1\nhvd.allreduce([1.0])", 0)
         self.assertEqual((job.returncode, job.stderr), (0, ""))
 
     def test_handles_that_nobody_waited_for(self):
@@ -89,11 +88,10 @@ class Ends(unittest.TestCase):
 
     def test_debug_allocator(self):
         """Python's own checks of memory, and its warnings."""
-        environment = dict(os.environ, PYTHONMALLOC="debug", PYTHONDEVMODE="1")
-        job = subprocess.run(
-            [HVDRUN, "-np", "2", sys.executable, os.path.join(os.path.dirname(__file__), "job.py"),
-             os.path.join(os.path.dirname(__file__), "test_handles.py")],
-            capture_output=True, text=True, timeout=50, env=environment)
+        here = os.path.dirname(os.path.abspath(__file__))
+        job = run_command(
+            sys.executable, os.path.join(here, "job.py"), os.path.join(here, "test_handles.py"),
+            env=dict(os.environ, PYTHONMALLOC="debug", PYTHONDEVMODE="1"))
         self.assertIn(job.returncode, (0, 77), job.stderr)
         self.assertNotIn("Warning", "\n".join(line for line in job.stderr.splitlines() if "fork()" not in line))
 

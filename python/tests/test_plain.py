@@ -6,8 +6,8 @@ import unittest
 
 sys.modules["numpy"] = None  # import numpy fails from here on
 
-import hvdrun as hvd  # noqa: E402
-from hvdrun import _hvd  # noqa: E402
+import hvdrun as hvd
+from hvdrun import _hvd
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -64,8 +64,12 @@ class Plain(unittest.TestCase):
         view[:3] = b"abc"
         del memory
         self.assertEqual(bytes(view[:4]), b"abc\0")
-        with self.assertRaisesRegex(hvd.DuplicateNameError, "alloc"):
-            hvd.shutdown()
+        hvd.shutdown()
+        self.assertEqual(bytes(view[:4]), b"abc\0")
+        view[:3] = bytes((1, 2, 3))
+        hvd.init()
+        hvd.allreduce_(view, op=hvd.Sum, name="lasting")
+        self.assertEqual(list(view[:4]), [hvd.size(), 2 * hvd.size(), 3 * hvd.size(), 0])
         view.release()
         self.assertEqual(len(memoryview(_hvd.alloc(0))), 0)
         with self.assertRaises(hvd.OutOfMemoryError):
@@ -74,6 +78,39 @@ class Plain(unittest.TestCase):
             _hvd.alloc(-1)
         with self.assertRaises((hvd.HvdError, BufferError)):
             memoryview(_hvd.alloc_device(64))  # with a GPU there is such memory, but no view of it
+
+    def test_persistent(self):
+        array = bytearray(range(5))
+        out = bytearray(5)
+        allreduce = _hvd.allreduce_init("persistent", array, out, hvd.Sum, 0, 1.0, 1.0, 0, None)
+        allreduce.wait()
+        for step in range(3):
+            array[0] = step
+            allreduce.start()
+            with self.assertRaises(hvd.DuplicateNameError):
+                allreduce.start()
+            with self.assertRaises(hvd.DuplicateNameError):
+                _hvd.allreduce("persistent", array, out, hvd.Sum, 0, 1.0, 1.0, 0, None)
+            while step == 1 and not allreduce.poll():
+                pass
+            allreduce.wait(20)
+            self.assertEqual(list(out), [each * hvd.size() for each in array])
+        with self.assertRaises(ValueError):
+            allreduce.wait(-1)
+        if hvd.size() > 1 and hvd.rank() == 0:
+            allreduce.start()
+            with self.assertRaises(hvd.WaitTimeoutError):
+                allreduce.wait(0.1)
+        hvd.barrier()
+        if hvd.rank() > 0:
+            allreduce.start()
+        allreduce.wait()
+        del allreduce
+        hvd.allreduce(b"ab", name="persistent", op=hvd.Sum)
+        dropped = _hvd.allreduce_init("dropped", bytearray(100000), None, hvd.Sum, 0, 1.0, 1.0, 0, None)
+        dropped.start()
+        del dropped
+        hvd.barrier()
 
     def test_statuses(self):
         self.assertEqual(_hvd.status_name(-13), "HVD_ERR_TIMEOUT")

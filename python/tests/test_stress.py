@@ -1,28 +1,16 @@
-"""Random operations from a printed seed: arrays, dtypes, sets, handles that are dropped, errors on purpose.
-
-The plan of a round is the same on all ranks. The order in which a rank begins and waits is its own. HVD_SEED=N runs
-that seed again; HVD_ROUNDS=N makes more rounds.
-"""
+"""Random operations on arrays from a printed seed (rounds.py): dtypes, handles that are dropped, errors on purpose."""
 # LIMIT = 60
 
-import os
-import random
-import time
+import contextlib
 import unittest
 
 import hvdrun as hvd
-from hvdrun import _hvd
 from ranks import RANK, SIZE, need_numpy, np
+from rounds import ROUNDS, Rounds, choose_seed
 
 need_numpy()
 
-ROUNDS = int(os.environ.get("HVD_ROUNDS", "12"))
 DTYPES = ["uint8", "int16", "int32", "int64", "float32", "float64", "bool"]
-
-
-def choose_seed():
-    seed = np.array([int(os.environ.get("HVD_SEED", random.SystemRandom().randrange(1 << 31)))])
-    return int(hvd.broadcast(seed, 0, name="seed")[0])
 
 
 def content(plan, rank):
@@ -78,24 +66,22 @@ class Step:
                 self.handle.wait()
             return
         for _ in range(dice.randrange(3)):
-            try:
+            with contextlib.suppress(hvd.WaitTimeoutError):
                 self.handle.wait(dice.choice([0, 0.0005]))
-            except hvd.WaitTimeoutError:
-                pass
         got = self.handle.wait()
         if self.plan["kind"] == "group":
             got = np.concatenate(got)
         np.testing.assert_array_equal(got, self.wanted(), err_msg=str(self.plan))
 
 
-def make_plan(dice, number):
+def make_step(dice, number):
     kinds = ["allreduce", "inplace", "gather", "broadcast", "group", "scatter"] + ["wrong"] * (SIZE > 1)
-    return {
+    return Step({
         "name": f"step {number}", "kind": dice.choice(kinds), "dtype": dice.choice(DTYPES),
         "count": dice.choice([3, 5, 64, 1000, 30000, 200000]), "op": dice.choice([hvd.Sum, hvd.Max, hvd.Min]),
         "root": dice.randrange(SIZE), "salt": dice.randrange(100), "strided": dice.random() < 0.3,
         "dropped": dice.random() < 0.2,
-    }
+    })
 
 
 def call_wrongly(dice, test):
@@ -116,31 +102,7 @@ def call_wrongly(dice, test):
 class Stress(unittest.TestCase):
     def test_rounds(self):
         seed = choose_seed()
-        if RANK == 0:
-            print(f"HVD_SEED={seed}", flush=True)
-        shared, own = random.Random(seed), random.Random(seed * 1000 + RANK)
+        rounds = Rounds(seed, make_step, call_wrongly, self)
         for number in range(ROUNDS):
             with self.subTest(seed=seed, round=number):
-                self.one_round(shared, own)
-        self.drain()
-
-    def one_round(self, shared, own):
-        steps = [Step(make_plan(shared, number)) for number in range(shared.randrange(1, 25))]
-        own.shuffle(steps)
-        for step in steps:
-            step.begin()
-            if own.random() < 0.1:
-                call_wrongly(own, self)
-        kept = [step for step in steps if not step.plan["dropped"]]
-        del steps, step
-        own.shuffle(kept)
-        for step in kept:
-            step.check(own, self)
-        self.drain()  # the names come again
-        hvd.barrier()
-
-    def drain(self):
-        end = time.monotonic() + 30
-        while _hvd.pending():
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.0005)
+                rounds.run()

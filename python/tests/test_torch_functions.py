@@ -1,4 +1,5 @@
 """Parameters, states and objects; sparse tensors, SyncBatchNorm, join, barrier, the timeline, the job."""
+# JOB = torch
 # LIMIT = 120
 
 from __future__ import annotations
@@ -249,6 +250,22 @@ class Job(TorchCase):
             (path,) = glob.glob(os.path.join(folder, "*.json"))
             with open(path) as file:
                 self.assertIn("in.the.timeline", json.dumps(json.load(file)))
+
+    def test_the_timeline_of_rank_0(self):
+        """It has the name that was asked for, like Horovod's one file; an older file gives way."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(hvd.broadcast_object(folder), "t.json")
+            if self.rank == 0:
+                with open(path, "w") as file:
+                    file.write("old")
+            for name in ("first", "second"):
+                hvd.start_timeline(path)
+                hvd.allreduce(torch.ones(2), name=name)
+                hvd.stop_timeline()
+                if self.rank == 0:
+                    with open(path) as file:
+                        self.assertIn(name, json.dumps(json.load(file)))
+            hvd.barrier()
 
     def test_leaving_and_joining_again(self):
         model = torch.nn.Linear(2, 1)

@@ -1,4 +1,5 @@
 """Gradients of every operation, against the rules of Horovod 0.28 (hvdrun/torch/autograd.py)."""
+# JOB = torch
 # LIMIT = 120
 
 from __future__ import annotations

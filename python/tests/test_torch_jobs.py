@@ -6,23 +6,20 @@ from __future__ import annotations
 
 import inspect
 import os
-import subprocess
 import sys
 import tempfile
 import textwrap
 import unittest
 
 import hvdrun
+from programs import run_command, run_program, slow
 from torch_case import hvd
 
-HVDRUN = os.path.join(os.environ["BUILD"], "hvdrun")
 BEGIN = "import os, sys, time, torch\nimport horovod.torch as hvd\nhvd.init()\nrank = hvd.rank()\n"
 
 
 def job(program, ranks=2):
-    command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
-    start = [HVDRUN, "-np", str(ranks), "--timeout", "60"] if ranks else []
-    return subprocess.run([*start, *command], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
+    return run_program(BEGIN + textwrap.dedent(program), ranks)
 
 
 class Ends(unittest.TestCase):
@@ -32,11 +29,13 @@ class Ends(unittest.TestCase):
         for word in words:
             self.assertIn(word, ended.stderr)
 
+    @slow
     def test_an_exception_while_the_other_waits(self):
         for call in ("hvd.allreduce(torch.ones(2), name='wait')", "hvd.join()", "hvd.barrier()"):
             with self.subTest(call=call):
                 program = f"""
                     if rank == 1:
+                        time.sleep(0.1)
                         raise KeyError("the first cause")
                     try:
                         {call}
@@ -44,22 +43,71 @@ class Ends(unittest.TestCase):
                         print("heard:", error, file=sys.stderr)
                         raise
                     """
-                self.dies(program, 1, "the first cause", "heard: rank 1 on", "ended: exit status 1")
+                self.dies(program, 1, "the first cause", "heard: rank 1 on", "gave up: KeyError: 'the first cause'")
 
+    @slow
+    def test_an_exception_is_heard_at_once(self):
+        """Within 100 ms, though the rank itself takes a second to end."""
+        delays = []
+        for _ in range(3):
+            ended = job("""
+                import atexit
+                if rank == 1:
+                    atexit.register(time.sleep, 1)
+                    time.sleep(0.1)
+                    print(time.monotonic(), flush=True)
+                    raise ValueError("bad batch")
+                try:
+                    hvd.allreduce(torch.ones(2))
+                except hvd.HorovodInternalError as error:
+                    print(time.monotonic(), flush=True)
+                    os._exit(0)
+                """)
+            self.assertEqual(ended.returncode, 1, ended.stderr)
+            first, last = sorted(float(line) for line in ended.stdout.split())
+            delays.append(last - first)
+        self.assertLess(min(delays), 0.1)
+
+    @slow
+    def test_gradients_after_a_failure(self):
+        """Gradients may be read and written after a rank has died, after shutdown, and by a child of fork."""
+        ended = job("""
+            model = torch.nn.Linear(2, 1, bias=False)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            child = os.fork()
+            if child == 0:
+                model.weight.grad.fill_(7)
+                os._exit(0)
+            os.waitpid(child, 0)
+            if rank == 1:
+                os._exit(4)
+            for call in (lambda: hvd.allreduce(torch.ones(1)), hvd.shutdown):
+                try:
+                    call()
+                except hvd.HorovodInternalError as error:
+                    print(error.status_name)
+            print(model.weight.grad.tolist())
+            model.weight.grad.fill_(2)
+            print(model.weight.grad.tolist(), flush=True)
+            os._exit(0)
+            """)
+        heard = "HVD_ERR_PEER\nHVD_ERR_PEER\n[[1.0, 1.0]]\n[[2.0, 2.0]]\n"
+        self.assertEqual((ended.returncode, ended.stdout), (4, heard), ended.stderr)
+
+    @slow
     def test_system_exit(self):
         self.dies("sys.exit(7) if rank == 1 else hvd.allreduce(torch.ones(2))", 7, "rank 1 on")
 
+    @slow
     def test_an_exception_while_the_other_is_in_init(self):
         program = "import sys, os, horovod.torch as hvd\nif os.environ['HVD_RANK'] == '1': sys.exit(5)\nhvd.init()"
-        ended = subprocess.run(
-            [HVDRUN, "-np", "2", "--timeout", "60", sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
+        ended = run_program(program)
         self.assertEqual(ended.returncode, 5, ended.stderr)
         self.assertIn("rank 1", ended.stderr)
 
+    @slow
     def test_an_exception_while_the_other_is_done(self):
         self.dies("assert rank != 1, 'the first cause'", 1, "the first cause")
 
@@ -75,6 +123,7 @@ class Ends(unittest.TestCase):
             """)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
+    @slow
     def test_shutdown_with_gradients_in_use(self):
         ended = job("""
             model = torch.nn.Linear(2, 1)
@@ -89,6 +138,7 @@ class Ends(unittest.TestCase):
 
 
 class Alone(unittest.TestCase):
+    @slow
     def test_without_hvdrun(self):
         ended = job(
             """
@@ -102,6 +152,7 @@ class Alone(unittest.TestCase):
         )
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
+    @slow
     def test_a_child_of_fork(self):
         ended = job(
             """
@@ -222,9 +273,7 @@ class HorovodNames(unittest.TestCase):
 
     def test_horovodrun(self):
         program = [sys.executable, "-c", "from hvdrun.command import main; main()"]
-        ended = subprocess.run(
-            [*program, "-np", "1", "sh", "-c", "echo $HVD_SIZE; exit 3"], capture_output=True, text=True
-        )
+        ended = run_command(*program, "-np", "1", "sh", "-c", "echo $HVD_SIZE; exit 3", ranks=0)
         self.assertEqual((ended.returncode, ended.stdout), (3, "1\n"))
 
 
@@ -252,13 +301,7 @@ class Run(unittest.TestCase):
             with open(os.path.join(folder, "functions.py"), "w") as file:
                 file.write(textwrap.dedent(self.MODULE))
             path = f"import sys; sys.path.insert(0, {folder!r})\nimport hvdrun, functions\n"
-            return subprocess.run(
-                [sys.executable, "-c", path + textwrap.dedent(program)],
-                capture_output=True,
-                text=True,
-                timeout=100,
-                stdin=subprocess.DEVNULL,
-            )
+            return run_program(path + textwrap.dedent(program), 0)
 
     def test_results_by_rank(self):
         ended = self.python("""
@@ -268,12 +311,14 @@ class Run(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         self.assertEqual(sorted(ended.stdout.splitlines()), ["rank 0 prints", "rank 1 prints"])
 
+    @slow
     def test_large_results(self):
         ended = self.python("""
             assert [len(result) for result in hvdrun.run(functions.large, (3000000,), np=2)] == [3000000] * 2
             """)
         self.assertEqual((ended.returncode, ended.stdout), (0, "no end of line" * 2), ended.stderr[-500:])
 
+    @slow
     def test_a_notebook(self):
         """What ranks print goes to sys.stdout of the caller, whatever that is."""
         ended = self.python("""
@@ -284,6 +329,7 @@ class Run(unittest.TestCase):
             """)
         self.assertEqual((ended.returncode, ended.stdout), (0, ""), ended.stderr)
 
+    @slow
     def test_failures(self):
         ended = self.python("""
             try:

@@ -1,4 +1,5 @@
 """DistributedOptimizer, against one process that has the whole batch."""
+# JOB = torch
 # LIMIT = 120
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import unittest
 from typing import List
 
 try:
     import torch
-except ImportError as error:
-    raise unittest.SkipTest("no python3-torch here") from error
+except ModuleNotFoundError as error:
+    raise unittest.SkipTest(f"no torch for {sys.executable} (apt install python3-torch)") from error
 
 import hvdrun.torch as hvd
 
@@ -38,6 +39,21 @@ class TorchCase(unittest.TestCase):
     def of_all(self, shape: List[int], dtype: torch.dtype, ranks: List[int]) -> torch.Tensor:
         """Returns the tensors of the ranks, stacked."""
         return torch.stack([self.of_rank(rank, shape, dtype) for rank in ranks])
+
+    def reduced(self, shape: List[int], dtype: torch.dtype, op: int, ranks: List[int]) -> torch.Tensor:
+        """Returns what an allreduce of the ranks' tensors has to give."""
+        stacked = self.of_all(shape, dtype, ranks)
+        wide = stacked.double() if dtype.is_floating_point else stacked.long()
+        if op == hvd.Product:
+            return wide.prod(0).to(dtype)
+        if op in (hvd.Min, hvd.Max):
+            return (wide.amin(0) if op == hvd.Min else wide.amax(0)).to(dtype)
+        total = wide.sum(0)
+        if op == hvd.Average and dtype.is_floating_point:
+            total = total / len(ranks)
+        elif op == hvd.Average:
+            total = torch.div(total, len(ranks), rounding_mode="trunc")
+        return total.to(dtype)
 
     def same(self, actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 0.0) -> None:
         """Fails unless values, shape and dtype are the same."""

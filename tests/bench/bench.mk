@@ -1,6 +1,6 @@
 # The programs of `make bench` beside hvd_bench: clocks, floors and the peers' allreduce. Those of a peer are made only where the
 # peer is installed; run.sh says which are missing.
-BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor delay_link line_delay) $(BUILD)/bench/torch_gloo.py
+BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor delay_link line_delay) $(addprefix $(BUILD)/bench/,$(notdir $(wildcard tests/bench/*.py)))
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
 BENCH_TOOLS += $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
@@ -15,7 +15,7 @@ $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
 
 # Beside the programs: hosts see the build's directory.
-$(BUILD)/bench/torch_gloo.py: tests/bench/torch_gloo.py
+$(BUILD)/bench/%.py: tests/bench/%.py
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 

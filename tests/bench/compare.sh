@@ -4,6 +4,7 @@
 #
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc, hvd_persistent, hvd_shared (ours; the
 # last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, exchange.
+# What is called python_... is a program of python.sh, which prints lines for several columns.
 
 limit_ms=${BENCH_LIMIT_MS:-60}
 kept=${BENCH_KEEP:-$scratch/lines}
@@ -11,11 +12,12 @@ longest=20 # seconds that one run of one of them may take
 place=()   # how a command gets to where it runs: empty here, on a host: hosts.sh exec head
 where=()   # what hvdrun is told of ranks and hosts
 network=lo # the interface that gloo takes
+python=${PYTHON:-/usr/bin/python3}
 run_id=$(date +%s)
 mkdir -p "$kept"
 
 have_torch() {
-    /usr/bin/python3 -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2> /dev/null
+    "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2> /dev/null
 }
 
 # Ranks of the next runs: all here, or HOSTS x EACH.
@@ -70,13 +72,14 @@ run_one() { # NAME OP BYTES TURN
         [ "$op" = resnet50 ] || command+=("$3")
         ;;
     gloo)
-        command=(env "GLOO_SOCKET_IFNAME=$network" "$build/hvdrun" "${where[@]}" /usr/bin/python3 "$build/bench/torch_gloo.py" "$limit_ms")
+        command=(env "GLOO_SOCKET_IFNAME=$network" "$build/hvdrun" "${where[@]}" "$python" "$build/bench/torch_gloo.py" "$limit_ms")
         if [ "$op" = resnet50 ]; then command+=(resnet50 "$("$build/bench/hvd_bench" --list)"); else command+=("$3"); fi
         ;;
     floor) command=("$build/bench/shm_floor" "$ranks" "$3") ;;
     floor_malloc) command=("$build/bench/shm_floor" "$ranks" "$3" private) ;;
     floor_readv) command=("$build/bench/shm_floor" "$ranks" "$3" readv) ;;
     exchange) command=("$build/hvdrun" "${where[@]}" "$build/bench/exchange_floor") ;; # prints floor, too
+    python_*) python_command "$1" "$op" "$3" ;;
     esac
     # shellcheck disable=SC2086 # $with is a command and its arguments
     "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" 2> "$scratch/err" < /dev/null | keep_lines "$1" "$2" "$4"
@@ -84,7 +87,7 @@ run_one() { # NAME OP BYTES TURN
 
 keep_lines() { # NAME OP TURN; of a NAME that prints lines for several columns each has its own
     local name=''
-    [ "$1" = exchange ] || name="\"name\":\"$1\","
+    case $1 in exchange | python_*) ;; *) name="\"name\":\"$1\"," ;; esac
     sed -E "s/^\{/{$name\"row\":\"$2\",\"turn\":\"$run_id.$3\",/" >> "$lines"
 }
 
@@ -95,7 +98,7 @@ misfortune() { # NAME STATUS
     case $2 in 124 | 137) why=hung said_in_full="ended after $longest s" ;; *) said_in_full=$(grep -m 1 . "$scratch/err") || said_in_full="fails with $2" ;; esac
     case " $said " in *" $1:"*) ;; *) said="$said $1:$why" ;; esac
     case $1 in
-    hvd_* | floor | floor_malloc) trouble "$1: $said_in_full" ;;
+    hvd_* | floor | floor_malloc | python_*) trouble "$1: $said_in_full" ;;
     *) echo "  $1: $said_in_full" ;;
     esac
 }
@@ -135,10 +138,17 @@ cell() { # ROW NAME: its median, empty when there is none
     figures -v what=value -v row="$1" -v ours="$2"
 }
 
-# A row of the goals, of the set at hand. Left out: a size that was not to be run.
-row() { # WHAT OP BYTES NAME LIMIT [SHARE [FLOORS]]
+# A row of the goals, of the set at hand. Left out: a size that was not to be run. PEERS: other columns than those of all peers.
+row() { # WHAT OP BYTES NAME LIMIT [SHARE [FLOORS [PEERS]]]
     grep -q "\"row\":\"$2\".*\"bytes\":$3," "$lines" || return 0
-    count_goal "$(figures -v what=row -v label="$1" -v row="$2 $3" -v ours="$4" -v limit="$5" -v share="${6:-}" -v floors="${7:-floor}")"
+    count_goal "$(figures -v what=row -v label="$1" -v row="$2 $3" -v ours="$4" -v limit="$5" -v share="${6:-}" -v floors="${7:-floor}" \
+        -v peers="${8:-}")"
+}
+
+# A row whose goal is that NAME takes at most LIMIT us more than BASE.
+row_over() { # WHAT OP BYTES NAME BASE LIMIT
+    grep -q "\"row\":\"$2\".*\"bytes\":$3," "$lines" || return 0
+    count_goal "$(figures -v what=over -v label="$1" -v row="$2 $3" -v ours="$4" -v peers="$5" -v limit="$6")"
 }
 
 # Of sizes only those whose buffers RANKS ranks can have, with a copy of each in shared memory, twice over.

@@ -5,9 +5,11 @@
 #   what=row row='allreduce 4' ours=hvd_arena label=TEXT limit=0.25 share=0.8 floors='floor,...'
 #       one row of the goals: ours is at most limit ("": no such goal) of the best peer, and reaches share of the fastest of the
 #       floors; without a share, or in spite of it, 0.85 of the floor is enough (DESIGN 7)
+#   what=over row='allreduce 4' ours=torch peers=hvd_arena label=TEXT limit=6
+#       the same for a goal in microseconds: ours takes at most limit more than the other
 #   what=value row='allreduce 4' ours=hvd_arena        its median
 #
-# A line's "turn" says with which lines of the others it was measured: a ratio is the median of those of such pairs.
+# A line's "turn" says with which lines of the others it was measured: a ratio, or a difference, is the median of those of such pairs.
 function field(key, text) {
     if (!match($0, "\"" key "\":\"?[^\",}]*"))
         return ""
@@ -39,15 +41,20 @@ function over(values, cell, list, i) {
     return middle(list, runs[cell])
 }
 
-# The median of a / b over pairs, else of the medians; low and high of the pairs are left in `least` and `most`, their number in `pairs`.
+function compare(a, b) {
+    return what == "over" ? a - b : a / b
+}
+
+# The median of a / b (what=over: a - b) over pairs, else of the medians; low and high of the pairs are left in `least` and `most`, their
+# number in `pairs`.
 function ratio(row, a, b, i, k, list) {
     pairs = 0
     for (i = 1; i <= runs[row, a]; i++)
         for (k = 1; k <= runs[row, b]; k++)
             if (turn[row, a, i] == turn[row, b, k] && median[row, b, k] > 0)
-                list[++pairs] = median[row, a, i] / median[row, b, k]
+                list[++pairs] = compare(median[row, a, i], median[row, b, k])
     if (!pairs)
-        return runs[row, a] && runs[row, b] ? over(median, row SUBSEP a) / over(median, row SUBSEP b) : 0
+        return runs[row, a] && runs[row, b] ? compare(over(median, row SUBSEP a), over(median, row SUBSEP b)) : 0
     sorted(list, pairs)
     least = list[1]
     most = list[pairs]
@@ -144,12 +151,14 @@ function table(n, name, i, s, row, cell, v, columns, peer, with_floor) {
 }
 
 function goal_text() {
-    return (limit != "" ? "<= " limit " of the best peer" : "") (limit != "" && share != "" ? ", " : "") \
+    if (what == "over")
+        return "<= " limit " us over " peers
+    return (limit != "" ? "<= " limit " of " (peers == PEERS ? "the best peer" : peers) : "") (limit != "" && share != "" ? ", " : "") \
         (share != "" ? ">= " share " of the floor" : "")
 }
 
 function verdict(peer, bound, by_peer, near, r, text) {
-    peer = limit != "" ? fastest(row, PEERS) : ""
+    peer = limit != "" ? fastest(row, peers) : ""
     bound = fastest(row, floors)
     if (!runs[row, ours]) {
         text = "not measured"
@@ -157,7 +166,7 @@ function verdict(peer, bound, by_peer, near, r, text) {
         if (peer != "") {
             r = ratio(row, ours, peer)
             by_peer = r <= limit
-            text = sprintf("%.2f of %s", r, peer) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
+            text = sprintf("%.2f %s %s", r, what == "over" ? "us over" : "of", peer) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
         } else if (limit != "") {
             text = "no peer"
         }
@@ -172,6 +181,8 @@ function verdict(peer, bound, by_peer, near, r, text) {
 
 BEGIN {
     PEERS = "mpich openmpi gloo"
+    if (peers == "")
+        peers = PEERS
     FLOORS = "floor_malloc,floor_readv"
 }
 
@@ -200,7 +211,7 @@ BEGIN {
 END {
     if (what == "table")
         table()
-    else if (what == "row")
+    else if (what == "row" || what == "over")
         verdict()
     else if (runs[row, ours])
         printf "%.3f\n", over(median, row SUBSEP ours)

@@ -9,6 +9,7 @@
 #                          runs with real-time priority: its ranks spin, and the one that they wait for cannot run
 #   BENCH_LIMIT_MS=60      about so long for each line of the engine's parts
 #   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
+#   PYTHON=.../python      another Python than Debian's, with the torch that is to be measured
 #   BENCH_KEEP=DIRECTORY   keeps their lines of JSON there, and takes what it finds there into the medians
 #
 # launch     `true` on np local ranks, from cold command to exit: hvdrun, MPICH's hydra, OpenMPI's mpirun, and the floor:
@@ -31,6 +32,8 @@
 # growth     100, 1000 and 10,000 tensors in flight; what the engine takes while nobody wants anything
 # hosts      as allreduce, on 2 hosts x 1 rank, 2x2 and 4x1 (namespaces; root); 4 B beside a blocking exchange and two futex wakes
 # shaped     64 MiB over links of 1 Gbit/s and 1 ms, and of 300 Mbit/s, beside what iperf3 --bidir carries
+# python     4 B and 64 MiB from torch and NumPy beside C; 64 MiB of ordinary memory beside the peers, here and on hosts; a step of
+#            ResNet-50 through DistributedOptimizer beside DDP over gloo; how much of it a backward pass hides; what an import costs
 # gloo       clients with the protocol of Horovod's Gloo controller, 64 on each of 4 hosts (namespaces; root) whose links are shaped
 #            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
 #
@@ -41,7 +44,7 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
+known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,python,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
@@ -105,6 +108,12 @@ goal() { # WHAT VALUE LIMIT UNIT: a goal is that VALUE is at most LIMIT
     count_goal "$(printf '| %-38s | %-44s | %s | %s |' "$1" "<= $3$4" "$2$4" "$met")"
 }
 
+goal_least() { # WHAT VALUE LIMIT: the same, at least
+    local met='NOT met'
+    ! awk -v v="$2" -v l="$3" 'BEGIN { exit !(v >= l) }' || met=met
+    count_goal "$(printf '| %-38s | %-44s | %s | %s |' "$1" ">= $3" "$2" "$met")"
+}
+
 median_of() { # LABEL FILE: its median; fails when it has none
     awk -v l="$1" '$1 == l && $5 > 0 { print $2; found = 1 } END { exit !found }' "$2"
 }
@@ -152,6 +161,8 @@ mpirun=(mpirun.openmpi --oversubscribe)
 . "$here/engine.sh"
 # shellcheck source=tests/bench/across.sh
 . "$here/across.sh"
+# shellcheck source=tests/bench/python.sh
+. "$here/python.sh"
 
 # One run of the clients: $scratch/gloo.out and .err; prints the time from when the last has begun until the last has met all, in ms.
 gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun

@@ -47,6 +47,11 @@ e0f879a6 | abi + hvdrun of present, libhvd of base: the control region has layou
 02b5696f | abi + extern int hvd_allgather_alloc | a result whose size the caller learns first
 02b5696f | abi + T hvd_alltoall_alloc | a result whose size the caller learns first
 02b5696f | abi + extern int hvd_alltoall_alloc | a result whose size the caller learns first
+ec586fd | abi - hvd_options: /*     40      |      24 */    uint32_t reserved | hvd_options.shape takes the place of one
+ec586fd | abi + hvd_options: /*     40      |       4 */    uint32_t shape | the dimensions must be the same on all ranks
+ec586fd | abi + hvd_options: /*     44      |      20 */    uint32_t reserved | hvd_options.shape takes the place of one
+8e128c9 | abi - hvd_options: /*     28      |       4 */    uint32_t reserved_before | hvd_options.will_wait takes its place
+8e128c9 | abi + hvd_options: /*     28      |       4 */    uint32_t will_wait | an _async call as fast as a blocking one
 END
 }
 

@@ -267,7 +267,7 @@ SCRIBE=$BUILD/tests/scribe # its source says what it does
 
 # RANKS BYTES SECONDS ARGUMENTS of hvdrun: all write that much through a reader that takes 1 MiB a second for so long
 through_a_slow_reader() {
-    local ranks=$1 bytes=$2 seconds=$3 agent figures
+    local ranks=$1 bytes=$2 seconds=$3 agent=0 now figures until
     shift 3
     mkdir -p "$T/state"
     "$SCRIBE" peak "$T/kib" "$HVDRUN" "${reach[@]}" "$@" -np "$ranks" "$SCRIBE" write "$T/state" "$bytes" 2> "$T/err" < /dev/null | {
@@ -275,8 +275,13 @@ through_a_slow_reader() {
     } > "$T/out" &
     pid=$!
     until_true 20 test -s "$T/out" || fail "nothing came within 20 s"
-    sleep $((seconds - 1)) # all pipes, credits and queues are full now
-    agent=$(largest_agent)
+    # All pipes, credits and queues are full at the end of that time; on a busy machine the job may have ended by then.
+    until=$((SECONDS + seconds))
+    while [ "$SECONDS" -lt "$until" ]; do
+        now=$(largest_agent)
+        [ "${now:-0}" -le "$agent" ] || agent=$now
+        sleep 0.2
+    done
     stop_status
     expect_no_err
     figures=$("$SCRIBE" check "$T/state" < "$T/out" 2>&1) || fail "$figures"

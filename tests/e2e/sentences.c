@@ -88,7 +88,8 @@ static void arguments(void)
 {
     const hvd_options set = {.set = 7}, nan = {.prescale = NAN}, scaled = {.postscale = 2},
                       half = {.compression = HVD_COMPRESSION_FLOAT16},
-                      strange = {.compression = (hvd_compression)9}, later = {.reserved = {0, 1}};
+                      strange = {.compression = (hvd_compression)9}, later = {.reserved = {0, 1}},
+                      waits = {.will_wait = 2};
     char name[300];
     hvd_handle handle;
 
@@ -118,6 +119,7 @@ static void arguments(void)
     say("compress-unknown", sum("x", 1, HVD_FLOAT32, HVD_SUM, &strange));
     say("reserved", hvd_allreduce_async("x", in, out, 1, HVD_INT32, HVD_SUM, &later, &handle));
     say("reserved-handle", (int)handle);
+    say("will-wait", hvd_allreduce_async("x", in, out, 1, HVD_INT32, HVD_SUM, &waits, &handle));
 }
 
 /* ---- names and handles --------------------------------------------------------------------------------- */

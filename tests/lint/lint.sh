@@ -78,7 +78,8 @@ links() {
 
 # shellcheck disable=SC2317,SC2329
 python_types() {
-    mypy --config-file python/mypy.ini --python-executable /usr/bin/python3 --cache-dir "$BUILD/mypy" python/hvdrun |
+    mypy --config-file python/mypy.ini --python-executable /usr/bin/python3 --cache-dir "$BUILD/mypy" \
+        python/hvdrun python/horovod python/hvdrun_horovod.py |
         grep -v '^Success'
 }
 

@@ -1,6 +1,7 @@
 /* Linked to every unit test: CK_RUN_TEST="name name" keeps the test functions of these names, as CK_RUN_CASE
  * keeps a test case of Check. tests/often.sh asks for them. */
-#include <check.h>
+#include "tests/unit/run_test.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,4 +26,15 @@ void __wrap__tcase_add_test(TCase *tc, const TTest *test, int signal, int status
 {
     if (is_wanted(test->name))
         __real__tcase_add_test(tc, test, signal, status, start, end);
+}
+
+int run_suite(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -49,8 +49,11 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t until)
 {
     struct timespec at = {(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
 
-    return until == DO_NOT_WAIT ? lock_unless_waited(lock)
-                                : pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &at) == 0;
+    if (until == DO_NOT_WAIT)
+        return lock_unless_waited(lock);
+    if (until == WAIT_FOREVER)
+        return pthread_mutex_lock(lock) == 0;
+    return pthread_mutex_trylock(lock) == 0 || pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &at) == 0;
 }
 
 /* The tensor, locked, of a handle that is pending or persistent. */

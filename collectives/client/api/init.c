@@ -26,8 +26,10 @@
 #include "collectives/client/names.h"
 #include "collectives/client/rpc.h"
 #include "collectives/client/sets.h"
+#include "common/base/clock.h"
 
-#define SLICE_SECONDS 1 /* overdue.h counts them */
+#define PATIENCE_MS   1000 /* of hvd_shutdown, before it looks for operations of others */
+#define SLICE_SECONDS 1    /* overdue.h counts them */
 
 static void mark_forked(void)
 {
@@ -251,6 +253,19 @@ int hvd_init(void)
     return HVD_SUCCESS;
 }
 
+/* A rank that waits long may be needed elsewhere: others that wait for it may never call hvd_shutdown. */
+static int shut_down_together(struct tensor *t)
+{
+    int status = operation_begin_fixed(t, SHM_SHUTDOWN);
+    if (status == HVD_SUCCESS)
+        status = operation_wait_until(t, clock_now() + PATIENCE_MS * NSEC_PER_MSEC);
+    if (status == HVD_ERR_TIMEOUT)
+        status = join_refuse(t);
+    if (t)
+        pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
 int hvd_shutdown(void)
 {
     join_reap();
@@ -259,7 +274,7 @@ int hvd_shutdown(void)
         return status;
     if (!status) {
         client.gpu->drain();
-        status = operation_run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
+        status = shut_down_together(tensor_fixed(SHM_SLOT_SHUTDOWN));
     }
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */

@@ -36,6 +36,7 @@
 struct join {
     struct tensor *end; /* the allreduce; locked */
     bool entered;
+    bool refuses; /* this rank is in hvd_shutdown: `end` is its shutdown, and others' operations fail */
     uint64_t mine[2], result[2]; /* when and who; process sets so far */
     struct parts parts;
     uint32_t *wanted; /* slots that the engine has named, and that this rank has yet to take part in */
@@ -85,7 +86,9 @@ static int take_part(struct join *j, struct tensor *t, const struct tensor_op *o
         return HVD_ERR_MEMORY;
     part_defer(p);
     char wrong[SHM_TEXT_MAX];
-    if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
+    if (j->refuses)
+        r.op = (struct tensor_op){.kind = SHM_SHUTDOWN, .set = r.team->id, .prescale = 1, .postscale = 1};
+    else if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
         r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
     r.capacity = tensor_bytes(&r.op);
     r.in = get_zeros(j, r.capacity);
@@ -271,10 +274,18 @@ static int give_up(struct join *j, int status)
     return fail(status, "%s", why);
 }
 
-static int tell_engine(bool joining)
+static int tell_engine(enum worker_join how)
 {
-    struct worker_message m = {.type = WORKER_JOIN, .id = joining};
+    struct worker_message m = {.type = WORKER_JOIN, .id = how};
     return rpc(&m, -1, NULL, NULL);
+}
+
+/* Operations that were named for an earlier join. The engine names again what this rank still lacks. */
+static void empty_ring(void)
+{
+    uint32_t slot;
+    while (ring_take(&client.mailbox->wanted, &slot) == 1)
+        ;
 }
 
 /* From now on the others need this rank. */
@@ -282,9 +293,7 @@ static int begin_join(struct join *j)
 {
     if (region_poisoned(&client.region))
         return fail_poisoned();
-    uint32_t slot;
-    while (ring_take(&client.mailbox->wanted, &slot) == 1)
-        ; /* named for an earlier join; the engine names again what this rank still lacks */
+    empty_ring();
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
@@ -293,7 +302,7 @@ static int begin_join(struct join *j)
     watch_start(WATCHER_JOIN, join_hear);
     int status = find_own(j);
     if (status == HVD_SUCCESS)
-        status = tell_engine(true);
+        status = tell_engine(WORKER_JOINS);
     return status;
 }
 
@@ -339,9 +348,32 @@ int join_through(struct join *j, int *last)
     status = status == HVD_SUCCESS ? operation_wait(j->end) : give_up(j, status);
     if (status == HVD_SUCCESS) {
         client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
-        status = tell_engine(false);
+        status = tell_engine(WORKER_JOINS_NOT);
     }
     *last = (int)(j->result[0] & ((1u << RANK_BITS) - 1));
+    free_join(j);
+    return status;
+}
+
+int join_refuse(struct tensor *shutdown)
+{
+    struct join *j = calloc(1, sizeof *j);
+    if (!j)
+        return parts_no_memory();
+    j->end = shutdown;
+    j->entered = j->refuses = true;
+    empty_ring();
+    watch_start(WATCHER_JOIN, join_hear);
+    int status = tell_engine(WORKER_REFUSES);
+    if (status == HVD_SUCCESS)
+        status = run_join(j);
+    status = status == HVD_SUCCESS ? operation_wait(shutdown) : give_up(j, status);
+    if (status == HVD_SUCCESS || status == HVD_ERR_MISMATCH) {
+        char why[SHM_TEXT_MAX];
+        snprintf(why, sizeof why, "%s", hvd_last_error());
+        int told = tell_engine(WORKER_JOINS_NOT);
+        status = status == HVD_SUCCESS ? told : fail(status, "%s", why);
+    }
     free_join(j);
     return status;
 }

@@ -18,6 +18,9 @@ struct join *join_begin(struct tensor **end);
 /* Takes part until every rank has joined, and frees the join. *end stays locked. The thread that called
  * join_begin calls this, too. *last is set on success. */
 int join_through(struct join *j, int *last);
+/* This rank is in hvd_shutdown, and others may wait for it elsewhere: their operations get HVD_ERR_MISMATCH.
+ * The tensor of the shutdown is locked, and begun. Returns the shutdown's status. */
+int join_refuse(struct tensor *shutdown);
 
 /* ---- join_async.c -------------------------------------------------------------------------------------- */
 

@@ -45,7 +45,7 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 void part_defer(struct part *p)
 {
     struct tensor *t = p->tensor;
-    if (t->op.sized.due)
+    if (is_sized(&t->op) && t->op.sized.due)
         sized_hold(t);
     p->persistent = t->persistent;
     p->on_path = t->phase == PHASE_ENDED && t->op.path && t->op.path->result && t->op.status == HVD_SUCCESS;
@@ -86,7 +86,7 @@ int join_wait_deferred(struct tensor *t)
     if (p->phase == PHASE_ENDED &&
         p->on_path) /* no other thread begins an operation of this name meanwhile */
         status = p->operation.path->result(t);
-    if (p->phase == PHASE_ENDED && p->operation.sized.is_held)
+    if (p->phase == PHASE_ENDED && is_sized(&p->operation) && p->operation.sized.is_held)
         status = sized_hand_over(&p->operation, t->name, p->text, sizeof p->text);
     p->phase = PHASE_IDLE;
     if (p->on_path)

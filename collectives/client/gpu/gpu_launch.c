@@ -80,7 +80,7 @@ int gpu_describe(struct gpu_op *op, const struct request *r)
                                 .op = r->op.op,
                                 .prescale = r->op.prescale,
                                 .postscale = r->op.postscale,
-                                .root = (int)r->op.root,
+                                .root = r->op.kind == SHM_BROADCAST ? (int)r->op.root : 0,
                                 .in = r->in,
                                 .out = r->out,
                                 .count = r->op.count,

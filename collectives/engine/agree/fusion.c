@@ -15,5 +15,6 @@ bool fusion_goes_with(const struct tensor_op *a, const struct tensor_op *b)
     same.count = a->count;
     same.group = a->group;
     same.row = a->row;
+    same.root = a->root;
     return op_difference(a, &same) < 0;
 }

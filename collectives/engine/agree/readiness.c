@@ -427,6 +427,31 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
     return true;
 }
 
+/* A tensor of two hosts that waits here; NULL: it does not. */
+static const struct reported *find_of_two(const struct readiness *r, const char *name)
+{
+    return r->context.tree.hosts == 2 ? *reported_find(&r->reported, name, hash_text(0, name)) : NULL;
+}
+
+static bool was_reported_here(const struct reported *t)
+{
+    return (t->seen[REPORTED_SELF / 64] >> (REPORTED_SELF % 64) & 1) != 0;
+}
+
+bool readiness_was_direct(const struct readiness *r, const char *name)
+{
+    const struct reported *t = find_of_two(r, name);
+
+    return t && t->direct > 0 && was_reported_here(t);
+}
+
+bool readiness_lacks(const struct readiness *r, const char *name)
+{
+    const struct reported *t = find_of_two(r, name);
+
+    return t && !was_reported_here(t);
+}
+
 struct execution_list *readiness_list(const struct readiness *r)
 {
     return r->list;

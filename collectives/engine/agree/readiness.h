@@ -81,6 +81,10 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
 struct execution_list *readiness_list(const struct readiness *r);
 /* Nothing is left to send or to take until something comes, from here or elsewhere. */
 bool readiness_is_idle(const struct readiness *r);
+/* Of two hosts: this one has reported the tensor directly to the other one, and the tensor waits here. */
+bool readiness_was_direct(const struct readiness *r, const char *name);
+/* Of two hosts: the other one has reported the tensor here, and this one has not reported it yet. */
+bool readiness_lacks(const struct readiness *r, const char *name);
 uint64_t readiness_ignored(const struct readiness *r);
 
 #endif

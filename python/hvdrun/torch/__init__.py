@@ -70,7 +70,7 @@ from .operations import (
     reducescatter_async,
     synchronize,
 )
-from .optimizer import DistributedOptimizer, release_gradients
+from .optimizer import DistributedOptimizer, forget_units
 from .sparse import sparse_allreduce_async
 from .sync_batch_norm import SyncBatchNorm
 
@@ -151,6 +151,9 @@ def init(*args: Any, **kwargs: Any) -> None:
 
 
 def shutdown(*args: Any, **kwargs: Any) -> None:
-    """Leaves the job. Returns when every rank has called it. Gradients move into memory of their own."""
-    release_gradients()
-    _shutdown(*args, **kwargs)
+    """Leaves the job. Returns when every rank has called it. Gradients keep their memory."""
+    try:
+        _shutdown(*args, **kwargs)
+    finally:
+        if not is_initialized():
+            forget_units()

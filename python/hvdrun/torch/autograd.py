@@ -20,12 +20,13 @@ from typing import Any, List, Optional, Sequence, Tuple, Type, Union
 import torch
 
 from hvdrun import _hvd
-from hvdrun.process_sets import ProcessSet, global_process_set
+from hvdrun.process_sets import ProcessSet, global_process_set, set_id_of
+from hvdrun.reductions import Average, Sum, reduce_op
 
 from . import operations
 from .compression import Compression, Compressor
-from .naming import full_name, set_id_of
-from .operations import Average, Splits, Sum, reduce_op
+from .naming import full_name
+from .operations import Splits
 from .tensors import address, dense
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 The parameters of an optimizer are cut into units; each unit is one operation. There are three kinds:
 
-    Bucket   dense gradients on the host: views into one piece of the job's shared memory, so nothing is copied
+    Bucket   dense gradients on the host: views into one piece of the job's shared memory, so nothing is copied.
+             The memory lives as long as the last of its tensors, whatever becomes of the job
     Loose    dense gradients elsewhere (CUDA): a group of tensors, in place
     Sparse   one sparse gradient
 
@@ -12,17 +13,19 @@ a bucket has one for itself, since it then stays in the processor's cache.
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple, Type
+from typing import Any, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 
 from hvdrun import _hvd
 from hvdrun.exceptions import OutOfMemoryError
-from hvdrun.process_sets import ProcessSet
+from hvdrun.process_sets import ProcessSet, set_id_of
 
 from .compression import BF16Compressor, Compression, Compressor, FP16Compressor
-from .operations import Pending, allreduce_async_, grouped_allreduce_async_
+from .naming import full_name
+from .operations import NO_COMPRESSION, Pending, allreduce_async_, grouped_allreduce_async_
 from .sparse import sparse_allreduce_async
+from .tensors import address
 
 __all__ = ["Bucket", "Loose", "Options", "Sparse", "Unit", "cut_into_units"]
 
@@ -55,7 +58,7 @@ class Unit:
         self.name = name
         self.parameters = list(parameters)
         self.options = options
-        self.pending: Optional[Pending] = None
+        self.pending: Union[Pending, _hvd.Handle, None] = None
         self.waiting = 0
         """The number of gradients that backward has not finished."""
 
@@ -81,9 +84,6 @@ class Unit:
     def keep(self) -> None:
         """Gives parameters without a gradient their place in the unit."""
 
-    def release(self) -> None:
-        """Moves the gradients into memory of their own."""
-
 
 class Bucket(Unit):
     """Gradients as views into a piece of shared memory."""
@@ -95,6 +95,14 @@ class Bucket(Unit):
         self.strides = [_strides(parameter) for parameter in self.parameters]
         self.offsets, count = _layout(self.parameters)
         self.flat = shared_zeros(count, self.dtype)
+        self.views = [self._make_view(index) for index in range(len(self.parameters))]
+        self.addresses = [view.data_ptr() for view in self.views]
+        set_id = set_id_of(options.process_set)
+        self.call = (
+            full_name("allreduce", name, set_id), address(self.flat), None, options.op, set_id, options.prescale,
+            options.postscale, NO_COMPRESSION, self.flat,
+        )  # fmt: skip
+        """The arguments of the allreduce of gradients as they are."""
         self.context: Any = None
         self.small: Optional[torch.Tensor] = None
 
@@ -104,9 +112,14 @@ class Bucket(Unit):
             for parameter, shape in zip(self.parameters, self.shapes, strict=True)
         )
 
+    def _make_view(self, index: int) -> torch.Tensor:
+        return self.flat.as_strided(self.shapes[index], self.strides[index], self.offsets[index])
+
     def view(self, index: int) -> torch.Tensor:
         """Returns the place of a gradient in the bucket."""
-        return self.flat.as_strided(self.shapes[index], self.strides[index], self.offsets[index])
+        if self.views[index].data_ptr() != self.addresses[index]:
+            self.views[index] = self._make_view(index)
+        return self.views[index]
 
     def holds(self, index: int) -> bool:
         """Returns True if the gradient of a parameter lies in this bucket.
@@ -114,40 +127,45 @@ class Bucket(Unit):
         The address decides: model.to() puts other memory into the same tensor object.
         """
         grad = self.parameters[index].grad
+        if grad is self.views[index]:
+            return grad.data_ptr() == self.addresses[index]
         return (
             grad is not None
             and grad.layout is torch.strided
             and grad.dtype == self.dtype
-            and grad.data_ptr() == self.flat.data_ptr() + self.offsets[index] * self.flat.element_size()
+            and grad.data_ptr() == self.addresses[index]
             and grad.stride() == self.strides[index]
         )
 
     def _take(self, index: int) -> None:
-        """Brings a gradient into the bucket if it lies elsewhere."""
+        """Brings a gradient into the bucket that lies elsewhere."""
         parameter = self.parameters[index]
-        if self.holds(index):
-            return
         view = self.view(index)
-        if parameter.grad is None:
-            view.zero_()
-        else:
-            grad = parameter.grad.detach()
-            view.copy_(grad.to_dense() if grad.is_sparse else grad)
+        with torch.no_grad():
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                grad = parameter.grad.detach()
+                view.copy_(grad.to_dense() if grad.is_sparse else grad)
         parameter.grad = view
 
     def start(self) -> None:
-        with torch.no_grad():
-            for index in range(len(self.parameters)):
+        for index in range(len(self.parameters)):
+            if not self.holds(index):
                 self._take(index)
+        if self.options.compression is Compression.none:
+            self.pending = _hvd.allreduce_async(*self.call)
+            return
+        with torch.no_grad():
             self.small, self.context = self.options.compression.compress(self.flat)
             self.pending = _start(self.small, self.name, self.options)
 
     def finish(self) -> None:
-        if self.pending is None or self.small is None:
+        if self.pending is None:
             return
         self.pending.wait()
         self.pending = None
-        if self.small is not self.flat:
+        if self.small is not None and self.small is not self.flat:
             with torch.no_grad():
                 self.flat.copy_(self.options.compression.decompress(self.small, self.context))
         self.small = self.context = None
@@ -165,12 +183,6 @@ class Bucket(Unit):
         for index, parameter in enumerate(self.parameters):
             if parameter.grad is None:
                 parameter.grad = self.view(index)
-
-    def release(self) -> None:
-        for index, parameter in enumerate(self.parameters):
-            if self.holds(index):
-                parameter.grad = self.view(index).clone()
-        self.flat = torch.empty(0, dtype=self.dtype)
 
 
 class Loose(Unit):

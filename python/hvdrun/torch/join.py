@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from hvdrun import _hvd
-from hvdrun.process_sets import ProcessSet, global_process_set
-
-from .naming import set_id_of
+from hvdrun.arrays import join as join_all
+from hvdrun.process_sets import ProcessSet, global_process_set, set_id_of
 
 __all__ = ["barrier", "join"]
 
@@ -17,7 +16,7 @@ def join(device: int = -1) -> int:  # noqa: ARG001
     not needed; scripts for Horovod give it. HorovodInternalError: another rank has gone, or called an operation
     that needs every rank.
     """
-    return int(_hvd.join())
+    return join_all()
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

@@ -6,9 +6,8 @@ import hashlib
 from typing import Optional
 
 from hvdrun.names import next_name
-from hvdrun.process_sets import ProcessSet
 
-__all__ = ["full_name", "set_id_of"]
+__all__ = ["full_name"]
 
 _LONGEST = 255  # bytes, of a name in hvd.h
 
@@ -27,11 +26,3 @@ def full_name(kind: str, name: Optional[str], set_id: int) -> str:
     if len(encoded) <= _LONGEST:
         return full
     return f"{encoded[:180].decode(errors='ignore')}#{hashlib.sha256(encoded).hexdigest()}"
-
-
-def set_id_of(process_set: ProcessSet) -> int:
-    """Returns the number of a process set. ValueError: the set was not added."""
-    chosen = process_set.process_set_id
-    if chosen is None:
-        raise ValueError(f"{process_set!r} was not added: call add_process_set first")
-    return chosen

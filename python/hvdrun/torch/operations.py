@@ -11,15 +11,15 @@ disagree, or when another rank has gone.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 
 from hvdrun import _hvd
-from hvdrun.process_sets import ProcessSet, global_process_set, index_of
+from hvdrun.process_sets import ProcessSet, global_process_set, index_of, set_id_of
+from hvdrun.reductions import Adasum, Average, Max, Min, Product, Sum, reduce_op
 
-from .naming import full_name, set_id_of
+from .naming import full_name
 from .tensors import address, dense, from_memory
 
 __all__ = [
@@ -47,13 +47,6 @@ __all__ = [
     "reducescatter_async",
     "synchronize",
 ]
-
-Average = 0
-Sum = 1
-Adasum = 2
-Min = 3
-Max = 4
-Product = 5
 
 NO_COMPRESSION = 0
 
@@ -106,18 +99,6 @@ def _pending(handle: Any) -> Pending:
     if not isinstance(handle, Pending):
         raise ValueError(f"{handle!r} is not a handle of an asynchronous operation")
     return handle
-
-
-def reduce_op(average: Optional[bool], op: Optional[int]) -> int:
-    """Returns the op that `average` (deprecated) and `op` mean together. ValueError: both are given."""
-    if op is not None:
-        if average is not None:
-            raise ValueError("give op or average, not both; op is the newer one")
-        return op
-    if average is None:
-        return Average
-    warnings.warn("average is deprecated; op=hvd.Average or op=hvd.Sum says the same", DeprecationWarning, stacklevel=3)
-    return Average if average else Sum
 
 
 def _factors(op: int, prescale: float, postscale: float, process_set: ProcessSet) -> Tuple[float, float]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import sys
 import warnings
 import weakref
 from contextlib import contextmanager
@@ -22,17 +21,17 @@ import torch
 
 from hvdrun import _hvd
 from hvdrun.lists import split_list
-from hvdrun.process_sets import ProcessSet, global_process_set
+from hvdrun.process_sets import ProcessSet, global_process_set, set_id_of
+from hvdrun.reductions import Adasum, Average
 
 from .adasum import make_adasum_optimizer
 from .autograd import allgather
 from .buckets import Bucket, Options, Unit, cut_into_units
 from .compression import Compression, Compressor
-from .naming import full_name, set_id_of
-from .operations import Adasum, Average
+from .naming import full_name
 from .wrapping import Named, named_parameters_of, wrap
 
-__all__ = ["DistributedOptimizer", "release_gradients"]
+__all__ = ["DistributedOptimizer", "forget_units"]
 
 Groups = Union[int, Sequence[Sequence[torch.Tensor]]]
 
@@ -44,10 +43,10 @@ _used: Dict[int, int] = {}
 _exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
 
-def release_gradients() -> None:
-    """Moves all gradients out of the job's shared memory, which hvd.shutdown() takes away."""
+def forget_units() -> None:
+    """The job has ended: the optimizers make new units in the next job. Gradients stay where they are."""
     for exchange in list(_exchanges):
-        exchange.release()
+        exchange.forget()
     _used.clear()
 
 
@@ -75,12 +74,12 @@ class Exchange:
         self.fired = False
         """Backward has run since the last synchronize()."""
         self.accumulators: List[Any] = []
+        self.watched: Named = []
+        """The parameters that have hooks, with their names."""
+        self.seen: List[int] = []
+        """What the optimizer's parameters were then; see add_hooks()."""
         self.add_hooks()
         _exchanges.add(self)
-
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
-            self.release()
 
     # ---- parameters and hooks ----
 
@@ -92,12 +91,19 @@ class Exchange:
 
     def add_hooks(self) -> None:
         """Watches the parameters that need a gradient and are not watched yet."""
-        for number, parameter in enumerate(self.parameters()):
+        parameters = self.parameters()
+        seen = [id(parameter) if parameter.requires_grad else 0 for parameter in parameters]
+        if seen == self.seen:
+            return
+        self.seen = seen
+        for number, parameter in enumerate(parameters):
             if parameter.requires_grad and id(parameter) not in self.hooked:
                 self.names.setdefault(id(parameter), f"parameter.{number}")
                 self.left[id(parameter)] = self.passes
                 self.hooked.add(id(parameter))
                 self._hook(parameter)
+        watched = [parameter for parameter in parameters if id(parameter) in self.hooked]
+        self.watched = [(self.names[id(parameter)], parameter) for parameter in watched]
 
     def _hook(self, parameter: torch.Tensor) -> None:
         exchange = weakref.ref(self)
@@ -154,11 +160,6 @@ class Exchange:
             self.prefix = f"DistributedOptimizer.{number}"
         return self.prefix
 
-    def _watched(self) -> Named:
-        return [
-            (self.names[id(parameter)], parameter) for parameter in self.parameters() if id(parameter) in self.hooked
-        ]
-
     def _compare(self, named: Named) -> None:
         """Checks that the ranks have the same parameters. ValueError: they differ."""
         words = [f"{name} {tuple(p.shape)} {p.stride()} {p.dtype} {p.device.type}" for name, p in named]
@@ -189,7 +190,6 @@ class Exchange:
         for unit in [unit for unit in self.units or () if unit.pending is None and not unit.fits()]:
             assert self.units is not None
             self.units.remove(unit)
-            unit.release()
             members = [(self.names[id(parameter)], parameter) for parameter in unit.parameters]
             self._cut(members, [0] * len(members))
 
@@ -217,7 +217,7 @@ class Exchange:
     def synchronize(self) -> None:
         """Waits until the gradients are those of all ranks."""
         self.add_hooks()
-        named = self._watched()
+        named = self.watched
         flags = self._flags(named)
         set_id = set_id_of(self.options.process_set)
         agreed = _hvd.allreduce_async(
@@ -241,8 +241,7 @@ class Exchange:
     def reset(self) -> None:
         """Prepares for the next backward pass."""
         self.fired = False
-        for key in self.left:
-            self.left[key] = self.passes
+        self.left = dict.fromkeys(self.left, self.passes)
         for unit in self.units or ():
             unit.reset()
 
@@ -278,10 +277,8 @@ class Exchange:
             else:
                 parameter.grad = torch.zeros_like(parameter.grad)
 
-    def release(self) -> None:
-        """Gives up the units and their memory; the next synchronize() makes new ones."""
-        for unit in self.units or ():
-            unit.release()
+    def forget(self) -> None:
+        """Gives up the units; the next synchronize() makes new ones."""
         self.units = self.prefix = None
         self.unit_of = {}
         self.reset()
@@ -337,7 +334,8 @@ class DistributedOptimizerBase:
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
-                    "step() reduces the gradients again, after synchronize() has reduced them: put step() into "
+                    "optimizer.step() called without optimizer.skip_synchronize(), after synchronize() has reduced the "
+                    "gradients: they are reduced again. Put step() into "
                     "`with optimizer.skip_synchronize():`",
                     stacklevel=2,
                 )

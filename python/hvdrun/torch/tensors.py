@@ -6,7 +6,7 @@ Nothing is compiled against torch. A tensor's memory is reached by its address, 
 
 from __future__ import annotations
 
-from typing import Dict, List, NoReturn, Sequence, Tuple, Union
+from typing import Dict, List, NoReturn, Optional, Sequence, Tuple, Union
 
 import torch
 
@@ -14,7 +14,7 @@ from hvdrun import _hvd
 
 __all__ = ["Address", "DTYPES", "address", "dense", "from_memory", "number_of"]
 
-Address = Union[Tuple[int, int, int], Tuple[int, int, int, int]]
+Address = Union[Tuple[int, int, int], Tuple[int, int, int, Optional[int], Tuple[int, ...]]]
 
 _NUMBERS = {
     "uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "int32": 4, "int64": 5, "float16": 6, "float32": 7, "float64": 8,
@@ -44,16 +44,18 @@ def _refuse(tensor: object) -> NoReturn:
 
 
 def address(tensor: torch.Tensor) -> Address:
-    """Returns a contiguous tensor's memory for the binding. A CUDA tensor comes with the current stream.
+    """Returns a contiguous tensor's memory and shape for the binding. A CUDA tensor comes with the current stream.
 
     TypeError: the object is no tensor, or has a layout, device or dtype that cannot be sent.
     """
     try:
         if tensor.is_cpu and tensor.layout is torch.strided:
-            return tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype]
+            if tensor.dim() < 2:
+                return tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype]
+            return tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype], None, tensor.shape
         if tensor.is_cuda and tensor.layout is torch.strided:
             stream = torch.cuda.current_stream(tensor.device).cuda_stream
-            return tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype], stream
+            return tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype], stream, tensor.shape
     except KeyError:
         number_of(tensor.dtype)
     except AttributeError:

@@ -5,17 +5,12 @@ limit=240
 # shellcheck source=tests/e2e/losses.sh
 . "$top/tests/e2e/losses.sh"
 
-python=/usr/bin/python3
+# shellcheck source=tests/e2e/python.sh
+. "$top/tests/e2e/python.sh"
 
 example() { # NP NAME ARGUMENT...
-    local np=$1 name=$2
-    shift 2
-    [ -e "$BUILD/python/hvdrun/_hvd.abi3.so" ] || skip 'no Python package in this build (python3-dev)'
-    hvd -np "$np" -x "PYTHONPATH=$BUILD/python" -x PYTHONDONTWRITEBYTECODE=1 "$python" "$top/examples/python/$name" "$@"
-}
-
-needs_module() {
-    "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" 2> /dev/null || skip "$python has no $1"
+    needs_package
+    hvd -np "$1" "${python[@]}" "$top/examples/python/$2" "${@:3}"
 }
 
 falls_below() { # FACTOR: the last loss is below that part of the first
@@ -55,7 +50,7 @@ slow_the_language_model_learns_and_writes() {
 slow_digits() {
     needs_module torch
     example 2 digits.py --epochs 5
-    if ! "$python" -c 'import sklearn' 2> /dev/null; then
+    if ! has_module sklearn; then
         expect_status 1
         expect_err 'digits.py needs scikit-learn, which has the images: pip install scikit-learn'
         return

@@ -101,3 +101,23 @@ case_in_a_prefix_of_its_own_it_needs_no_variable_and_leaves_nothing() {
     rm "$T/elsewhere/share/man/man3/mine.3"
     expect_same "$before" "$(find "$T/elsewhere" | sort)" 'what uninstall leaves'
 }
+
+# Nothing of this machine is changed: /usr/local is empty there, and /etc a copy.
+case_the_package_is_where_the_systems_python_looks() {
+    needs_mounts
+    [ -e "$BUILD/python/hvdrun/_hvd.abi3.so" ] && [ -z "${sanitize:-}" ] || skip 'no Python package in this build'
+    cp -a /etc "$T/etc"
+    # shellcheck disable=SC2016 # of the inner shell
+    run env -u LD_LIBRARY_PATH -u PYTHONPATH MAKEFLAGS= unshare -m bash -ec 'mount -t tmpfs local /usr/local; mount --bind "$1/etc" /etc
+        make -C "$2" BUILD="$3" install > "$1/make" 2>&1
+        cd /
+        /usr/bin/python3 -c "import horovod, hvdrun; print(hvdrun.__file__)"
+        /usr/local/bin/horovodrun -np 2 /usr/bin/python3 "$2/tests/wheel/sum.py"
+        make -C "$2" BUILD="$3" uninstall > "$1/make" 2>&1
+        find /usr/local ! -type d | sed "s/^/left: /"' bash "$T" "$top" "$BUILD"
+    expect_status 0
+    expect_out '^/usr/local/lib/python3.*/hvdrun/__init__.py$'
+    expect_out '^rank 1 of 2: 3.0$'
+    expect_no "$T/out" '^left: '
+    rm -rf "${T:?}/etc"
+}

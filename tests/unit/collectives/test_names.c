@@ -13,6 +13,7 @@
 #include "collectives/shm/layout.h"
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 #define MANY    17000u /* names: more than slots */
 #define PENDING 16000u /* names at once */
@@ -198,7 +199,7 @@ static int check_kept(const struct job *job, int rank)
 {
     hvd_handle persistent, pending, old;
     float in = (float)rank, out = 0, late = 0, x = 1;
-    const void *shared, *small;
+    const void *shared, *small, *again;
     float large[4096];
 
     (void)job;
@@ -219,6 +220,8 @@ static int check_kept(const struct job *job, int rank)
     job_check(late == (float)(hvd_size() * (hvd_size() - 1) / 2));
     job_check(memcmp(shared, large, sizeof large) == 0);
     job_check(memcmp(small, large, 16 * sizeof *large) == 0);
+    job_check(!hvd_allreduce_shared("shared", large, 4096, HVD_FLOAT32, HVD_MAX, NULL, &again));
+    job_check(again == shared); /* its memory was not left behind */
     in = 2;
     job_check(!hvd_start(persistent) && !hvd_wait(persistent));
     job_check(out == 2 * (float)hvd_size());
@@ -431,9 +434,5 @@ int main(void)
     tcase_add_test(tc, a_process_alone_uses_many_names);
     tcase_add_test(tc, millions_of_names_need_constant_memory);
     suite_add_tcase(s, tc);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

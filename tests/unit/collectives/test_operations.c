@@ -495,6 +495,11 @@ static void mismatches(int rank, size_t n, float *x, float *y)
     mismatched(hvd_allreduce("p", x, y, n, HVD_FLOAT32, HVD_SUM,
                              &(hvd_options){.compression = odd ? HVD_COMPRESSION_FLOAT16 : 0}),
                "compression float16");
+    mismatched(hvd_allreduce("p", x, y, n, HVD_FLOAT32, HVD_SUM, &(hvd_options){.shape = odd ? 7 : 0}),
+               "a shape of its own");
+    mismatched(hvd_broadcast("b", x, n, HVD_FLOAT32, 0, &(hvd_options){.shape = odd ? 7 : 8}), "a shape of");
+    mismatched(hvd_allgather("g", x, n, 1, HVD_FLOAT32, y, 8 * n, NULL, &(hvd_options){.shape = odd}),
+               "a shape of its own");
 }
 
 static int disagree(const struct job *job, int rank)

@@ -10,6 +10,7 @@
 
 #include "collectives/hvd.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 #define BYTES (3u << 20)
 #define COUNT (BYTES / sizeof(float))
@@ -216,11 +217,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite());
 }

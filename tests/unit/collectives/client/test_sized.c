@@ -10,6 +10,7 @@
 
 #include "collectives/hvd.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 static const struct job_shape shapes[] = {{1, 1, false}, {1, 2, false}, {1, 3, false}, {2, 1, false},
                                           {2, 2, false}, {2, 2, true},  {3, 1, false}};
@@ -511,11 +512,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite());
 }

@@ -317,7 +317,7 @@ static void check_range(const struct reduce_kernels *k, struct reduce_job *job, 
 
 START_TEST(every_op_of_every_type)
 {
-    static const double factors[][2] = {{1, 1}, {0.3, 1}, {1, 1.7}, {-1.25, 3}};
+    static const double factors[][2] = {{1, 1}, {0.3, 1}, {1, 1.7}, {-1.25, 3}, {1, 1}};
     const struct reduce_kernels *version[REDUCE_VERSIONS_MAX];
     unsigned versions = reduce_versions(version);
     hvd_dtype t = (hvd_dtype)(_i / OPS);
@@ -332,7 +332,7 @@ START_TEST(every_op_of_every_type)
             struct reduce_job job = {.inputs = inputs, .outputs = 1 + inputs % 3, .dtype = t, .op = op};
             job.prescale = factors[f][0];
             job.postscale = factors[f][1];
-            job.divisor = op == HVD_AVERAGE ? inputs == 1 ? 1 : inputs + 46 : 1;
+            job.divisor = op != HVD_AVERAGE || inputs == 1 ? 1 : f == 4 ? 64 : inputs + 46;
             expect(&job);
             for (unsigned v = 0; v < versions; v++) {
                 check_range(version[v], &job, 0, 0, elements(t));

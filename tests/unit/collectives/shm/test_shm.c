@@ -305,6 +305,8 @@ START_TEST(disagreement_is_named)
         {OP(SUM(4), .compression = HVD_COMPRESSION_FLOAT16),
          "compression none, rank 1 for allreduce sum of 4 float32, compression float16"},
         {OP(SUM(4), .row = 9), "0 elements a row, rank 1 for allreduce sum of 4 float32, 9 elements a row"},
+        {OP(SUM(4), .root = 9),
+         "no shape of its own, rank 1 for allreduce sum of 4 float32, a shape of its own"},
         {OP(SUM(4), .group = 2), "one tensor, rank 1 for allreduce sum of 4 float32, a group of 2 tensors"},
         {OP(SUM(4), .device = 1),
          "float32, in memory of the host, rank 1 for allreduce sum of 4 float32, in memory of a GPU"},

@@ -11,6 +11,7 @@
 #include "collectives/hvd.h"
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 #define LATE_NS (100 * NSEC_PER_MSEC)
 #define LONG    600 /* bytes of a sentence */
@@ -151,11 +152,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite());
 }

@@ -14,6 +14,7 @@
 #include "collectives/hvd.h"
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 #define SECONDS 30
 #define LARGE   (300u << 10) /* elements */
@@ -696,11 +697,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite());
 }

@@ -15,6 +15,7 @@
 #include "collectives/hvd.h"
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 #define LARGE  (300u << 10) /* elements */
 #define EPOCHS 3
@@ -301,6 +302,35 @@ static int heard(const struct job *job, int rank)
     job_check(hvd_shutdown() == HVD_SUCCESS);
     return 0;
 }
+
+#define CLOSE 400
+
+/* Joins follow each other closely, and ranks come in changing orders. Words that come late about an operation
+ * of one join must not be taken for the next operation of that name. */
+static int join_closely(const struct job *job, int rank)
+{
+    float size = (float)(job->hosts * job->per_host);
+    unsigned seed = (unsigned)rank + 1;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int k = 0; k < CLOSE; k++) {
+        float in = 1, out;
+        hvd_handle h, join;
+        usleep((useconds_t)(rand_r(&seed) % 500));
+        job_check(hvd_allreduce_async("x", &in, &out, 1, HVD_FLOAT32, HVD_SUM, NULL, &h) == HVD_SUCCESS);
+        job_check(hvd_join_async(NULL, &join) == HVD_SUCCESS);
+        job_check(hvd_wait(h) == HVD_SUCCESS && out == size);
+        job_check(hvd_wait(join) == HVD_SUCCESS);
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(joins_follow_each_other_closely)
+{
+    must_shut_down(job_of(shapes[_i], join_closely), 1);
+}
+END_TEST
 
 START_TEST(the_end_of_what_another_thread_waits_for_is_heard)
 {
@@ -652,6 +682,7 @@ static Suite *suite(void)
     tcase_set_timeout(work, 2 * JOB_SECONDS);
     tcase_add_loop_test(work, both_forms_are_one_join, 0, SHAPES);
     tcase_add_loop_test(work, handles_of_before_name_what_they_did, 0, SHAPES);
+    tcase_add_loop_test(work, joins_follow_each_other_closely, 0, SHAPES);
     tcase_add_loop_test(work, the_end_of_what_another_thread_waits_for_is_heard, 0, 3);
     tcase_add_test(work, a_handle_that_is_not_waited_for);
     tcase_add_loop_test(work, threads_wait_and_join, 0, 3);
@@ -671,11 +702,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
-    int failed;
-
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite());
 }

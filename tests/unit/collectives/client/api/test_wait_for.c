@@ -10,8 +10,9 @@
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
 
-#define LARGE (100u << 10) /* elements */
-#define LONG  30000        /* ms: the operation ends before that */
+#define LARGE  (100u << 10) /* elements */
+#define PIECES (3u << 18)   /* elements: 3 MiB, enough to go by pieces */
+#define LONG   30000        /* ms: the operation ends before that */
 
 static _Atomic int *given_up; /* by rank 0 */
 
@@ -142,6 +143,73 @@ START_TEST(persistent_handles_start_again)
 }
 END_TEST
 
+/* Ranks that said that they would wait: all have arrived, and each needs the others' threads. Nothing was
+ * copied as a whole, and no engine works. */
+static int keep_waiting_for(const struct job *job, int rank)
+{
+    const hvd_options options = {.will_wait = 1};
+    int size = job->per_host;
+    float *x = malloc(PIECES * sizeof *x);
+    hvd_handle handle;
+
+    for (size_t i = 0; i < PIECES; i++)
+        x[i] = (float)(rank + 1);
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(hvd_allreduce_async("pieces", x, x, PIECES, HVD_FLOAT32, HVD_SUM, &options, &handle) ==
+              HVD_SUCCESS);
+    if (rank == 0) {
+        job_await(given_up, size - 1);
+    } else {
+        job_check(hvd_wait_for(handle, 300) == HVD_ERR_TIMEOUT);
+        atomic_fetch_add(given_up, 1);
+    }
+    job_check(wait_in_slices(handle) == HVD_SUCCESS);
+    for (size_t i = 0; i < PIECES; i++)
+        job_check(x[i] == (float)(size * (size + 1) / 2));
+    free(x);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(ranks_that_will_wait_work_for_themselves)
+{
+    job_must_succeed(job_ran(shapes[_i], keep_waiting_for));
+}
+END_TEST
+
+/* The ranks need not say the same. */
+static int wait_in_any_way(const struct job *job, int rank)
+{
+    const hvd_options options = {.will_wait = 1};
+    int size = job->hosts * job->per_host;
+    float *x = malloc(PIECES * sizeof *x);
+    hvd_handle handle;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int turn = 0; turn < 6; turn++) {
+        for (size_t i = 0; i < PIECES; i++)
+            x[i] = (float)(rank + 1);
+        if ((rank + turn) % 3 == 0) {
+            job_check(hvd_allreduce("x", x, x, PIECES, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+        } else {
+            job_check(hvd_allreduce_async("x", x, x, PIECES, HVD_FLOAT32, HVD_SUM,
+                                          (rank + turn) % 3 == 1 ? &options : NULL, &handle) == HVD_SUCCESS);
+            job_check(wait_in_slices(handle) == HVD_SUCCESS);
+        }
+        for (size_t i = 0; i < PIECES; i++)
+            job_check(x[i] == (float)(size * (size + 1) / 2));
+    }
+    free(x);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(ranks_may_wait_in_any_way)
+{
+    job_must_succeed(job_ran(shapes[_i], wait_in_any_way));
+}
+END_TEST
+
 /* Short waits see that the engine has gone, as one long wait does. */
 static int lose_engine(const struct job *job, int rank)
 {
@@ -182,6 +250,8 @@ int main(void)
     tcase_set_timeout(tc, 90);
     tcase_add_loop_test(tc, a_time_limit_changes_nothing, 0, SHAPES);
     tcase_add_loop_test(tc, a_join_has_a_limit_too, 0, SHAPES);
+    tcase_add_loop_test(tc, ranks_that_will_wait_work_for_themselves, 0, 2); /* on one host */
+    tcase_add_loop_test(tc, ranks_may_wait_in_any_way, 0, SHAPES);
     tcase_add_test(tc, persistent_handles_start_again);
     tcase_add_test(tc, an_engine_that_died_ends_short_waits);
     suite_add_tcase(s, tc);

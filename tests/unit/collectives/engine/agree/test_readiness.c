@@ -295,7 +295,13 @@ static int mismatch;
 static struct tensor_desc with_mismatch(uint32_t host, uint32_t i)
 {
     struct tensor_desc d = tensor(i);
-    if (host != 2 || i != 3)
+    if (i != 3)
+        return d;
+    if (mismatch == 4) /* properties of one kind */
+        d.what.kind = SHM_BROADCAST;
+    if (mismatch == 6)
+        d.what.kind = SHM_ALLGATHER, d.what.row = 1;
+    if (host != 2)
         return d;
     switch (mismatch) {
     case 0:
@@ -317,7 +323,7 @@ static struct tensor_desc with_mismatch(uint32_t host, uint32_t i)
         d.what.set = -2;
         break;
     case 6:
-        d.what.row = 12;
+        d.what.row = 103;
         break;
     case 7:
         d.what.prescale = 0.25;
@@ -331,6 +337,9 @@ static struct tensor_desc with_mismatch(uint32_t host, uint32_t i)
     case 10:
         d.what.group = 4;
         break;
+    case 11:
+        d.what.root = 0x5eed; /* hvd_options.shape */
+        break;
     }
     return d;
 }
@@ -341,11 +350,12 @@ static const char *const mismatch_text[][2] = {{"called allreduce", "called broa
                                                {"103 elements", "7 elements"},
                                                {"root rank 0", "root rank 9"},
                                                {"process set 0", "process set -2"},
-                                               {"0 elements a row", "12 elements a row"},
+                                               {"1 elements a row", "103 elements a row"},
                                                {"prescale 0", "prescale 0.25"},
                                                {"postscale 0", "postscale -3"},
                                                {"compression none", "compression bfloat16"},
-                                               {"have one tensor", "a group of 4 tensors"}};
+                                               {"have one tensor", "a group of 4 tensors"},
+                                               {"have a shape of its own", "have no shape of its own"}};
 
 static struct tensor_desc broadcast_of(uint32_t host, uint32_t i)
 {

@@ -1,0 +1,41 @@
+"""A model of PyTorch whose gradients have given sizes, and whose backward pass finishes them one after the other. Beyond adding a gradient
+to what was there, as torch does, a layer takes as long as `work` does."""
+import torch
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, work):
+        ctx.shape, ctx.work = weight.shape, work
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if ctx.work is not None:
+            ctx.work()
+        return grad, grad.expand(ctx.shape), None
+
+
+class Model(torch.nn.Module):
+    """counts: the elements of each gradient, in the order of backward."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.weights = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(count)) for count in reversed(counts))
+        self.work = None
+
+    def forward(self, x):
+        for weight in self.weights:
+            x = _Layer.apply(x, weight, self.work)
+        return x
+
+
+def gradient(rank):
+    """What backward() of the model's result is given: all elements of all gradients."""
+    return torch.tensor(rank + 1.0)
+
+
+def check(model, ranks):
+    """The gradients are the average over the ranks of what gradient() returns."""
+    for number, weight in enumerate(model.weights):
+        assert bool((weight.grad == (ranks + 1) / 2).all()), f"gradient {number} is wrong: {weight.grad[0]}"
