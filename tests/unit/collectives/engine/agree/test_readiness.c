@@ -299,8 +299,10 @@ static struct tensor_desc with_mismatch(uint32_t host, uint32_t i)
         return d;
     if (mismatch == 4) /* properties of one kind */
         d.what.kind = SHM_BROADCAST;
-    if (mismatch == 6)
-        d.what.kind = SHM_ALLGATHER, d.what.row = 1;
+    if (mismatch == 6) {
+        d.what.kind = SHM_ALLGATHER;
+        d.what.row = 1;
+    }
     if (host != 2)
         return d;
     switch (mismatch) {
