@@ -30,6 +30,8 @@ PYTHON_SITE = $(eval PYTHON_SITE := $(shell $(PYTHON) -c 'import site, sys; \
     print(here[0] if here else "$(PREFIX)/lib/python%d.%d/site-packages" % sys.version_info[:2])' 2>/dev/null))$(PYTHON_SITE)
 endif
 PYTHON_FILES = $(if $(PYTHON_SITE),$(PYTHON_PACKAGE:$(PYTHON_TO)/%=%))
+# Of the one module that lies in no package.
+PYTHON_CACHE = $(DESTDIR)$(PYTHON_SITE)/__pycache__
 PYTHON_DIRS  = $(addprefix $(PYTHON_SITE)/,$(sort $(patsubst %/,%,$(filter-out ./,$(dir $(PYTHON_FILES))))))
 
 SYSTEMD_DIRS = $(SYSTEMD_UNITDIR) $(addprefix $(SYSTEMD_BASE)/,sysusers.d tmpfiles.d) $(SYSCONFDIR)/hvd
@@ -110,7 +112,8 @@ uninstall: ## removes what install put there, and the directories that it made i
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3) \
 	    $(addprefix $(DESTDIR)$(SYSTEMD_UNITDIR)/,$(SYSTEMD_UNITS)) $(addprefix $(DESTDIR)$(SYSTEMD_BASE)/,sysusers.d/hvd.conf tmpfiles.d/hvd.conf)
-	$(if $(PYTHON_FILES),rm -f $(addprefix $(DESTDIR)$(PYTHON_SITE)/,$(PYTHON_FILES)); rm -rf $(patsubst %,$(DESTDIR)%/__pycache__,$(PYTHON_DIRS)))
+	$(if $(PYTHON_FILES),rm -f $(addprefix $(DESTDIR)$(PYTHON_SITE)/,$(PYTHON_FILES)); rm -rf $(patsubst %,$(DESTDIR)%/__pycache__,$(PYTHON_DIRS)); \
+	    rm -f $(PYTHON_CACHE)/hvdrun_horovod.*.pyc; rmdir $(PYTHON_CACHE) 2>/dev/null || :)
 	[ ! -L $(TO)/bin/horovodrun ] || rm -f $(TO)/bin/horovodrun
 	! cmp -s contrib/systemd/agent.conf $(DESTDIR)$(AGENT_CONF) || rm -f $(DESTDIR)$(AGENT_CONF)
 	@made=$$(sort -ru $(DESTDIR)$(DIRS_MADE) 2>/dev/null); rm -f $(DESTDIR)$(DIRS_MADE); \

@@ -274,7 +274,8 @@ class Sets(RankTest):
 
     def test_numbers(self):
         self.assertEqual(hvd.global_process_set.ranks, list(range(SIZE)))
-        self.assertEqual((hvd.local_rank(), hvd.local_size(), hvd.cross_size()), (RANK, SIZE, 1))
+        self.assertEqual(hvd.local_size() * hvd.cross_size(), SIZE)
+        self.assertEqual(hvd.cross_rank() * hvd.local_size() + hvd.local_rank(), RANK)
         self.assertTrue(hvd.is_homogeneous())
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shutil
 import tempfile
 import time
 import unittest
@@ -255,6 +256,8 @@ class Job(TorchCase):
         """It has the name that was asked for, like Horovod's one file; an older file gives way."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(hvd.broadcast_object(folder), "t.json")
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # on the other hosts
+            self.addCleanup(shutil.rmtree, os.path.dirname(path), ignore_errors=True)
             if self.rank == 0:
                 with open(path, "w") as file:
                     file.write("old")

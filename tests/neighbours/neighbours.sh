@@ -28,8 +28,10 @@ needs_mpich() {
     command -v mpicc.mpich > /dev/null || skip "MPICH is not installed (apt-get install mpich libmpich-dev)"
 }
 
+# Without HWLOC_COMPONENTS MPICH's hwloc looks for an X display, by a question to DNS that may take seconds.
 mpich_program() { # NAME, as above
     needs_mpich
+    export HWLOC_COMPONENTS=-gl
     compiled "$1" mpicc.mpich
 }
 

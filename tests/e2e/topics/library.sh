@@ -108,7 +108,7 @@ case_the_package_is_where_the_systems_python_looks() {
     [ -e "$BUILD/python/hvdrun/_hvd.abi3.so" ] && [ -z "${sanitize:-}" ] || skip 'no Python package in this build'
     cp -a /etc "$T/etc"
     # shellcheck disable=SC2016 # of the inner shell
-    run env -u LD_LIBRARY_PATH -u PYTHONPATH MAKEFLAGS= unshare -m bash -ec 'mount -t tmpfs local /usr/local; mount --bind "$1/etc" /etc
+    run env -u LD_LIBRARY_PATH -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE MAKEFLAGS= unshare -m bash -ec 'mount -t tmpfs local /usr/local; mount --bind "$1/etc" /etc
         make -C "$2" BUILD="$3" install > "$1/make" 2>&1
         cd /
         /usr/bin/python3 -c "import horovod, hvdrun; print(hvdrun.__file__)"

@@ -17,11 +17,15 @@ tests_with() { # RANKS OF A HOST, NAME OF A MODULE...
     expect_out '^ran [0-9]+ tests'
 }
 
-arrays=(arrays plain handles stress)
+arrays=(arrays handles stress) # not plain: NumPy cannot be imported there
 tensors=(torch_operations torch_sets torch_gradients torch_functions torch_optimizer torch_stress)
 
 case_arrays() {
     tests_with 2 "${arrays[@]}"
+}
+
+case_without_numpy() {
+    tests_with 2 plain
 }
 
 slow_arrays_with_a_rank_a_host() {
