@@ -24,7 +24,7 @@ def start(name, array, owner=None, out=None):
 
 
 class Unnamed(RankTest):
-    """Names of operations without a name come round; the next operation of a name begins when the one before has ended."""
+    """Names of operations without a name come round; the next one of a name begins when the one before has ended."""
 
     CALLS = 16000
 
@@ -45,8 +45,8 @@ class Unnamed(RankTest):
         """The other ranks start after the first has got an answer of another kind, which it has asked for last."""
         handles = [hvd.allreduce_async(np.full(1, call), op=hvd.Sum) for call in range(3000)] if RANK == 0 else []
         self.equal(hvd.allgather(np.full(1, RANK)), range(SIZE))
-        for call in range(3000 if RANK else 0):
-            handles.append(hvd.allreduce_async(np.full(1, call), op=hvd.Sum))
+        if RANK:
+            handles = [hvd.allreduce_async(np.full(1, call), op=hvd.Sum) for call in range(3000)]
         for call, handle in enumerate(handles):
             self.equal(handle.wait(), [SIZE * call])
 
@@ -63,9 +63,8 @@ class Unnamed(RankTest):
         wrong = []
 
         def wait(first):
-            for call in range(first, 4000, 4):
-                if handles[call].wait()[0] != sum(range(SIZE)) + SIZE * call:
-                    wrong.append(call)
+            calls = range(first, 4000, 4)
+            wrong.extend(call for call in calls if handles[call].wait()[0] != sum(range(SIZE)) + SIZE * call)
 
         threads = [threading.Thread(target=wait, args=(first,)) for first in range(4)]
         for thread in threads:

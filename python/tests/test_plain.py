@@ -6,8 +6,8 @@ import unittest
 
 sys.modules["numpy"] = None  # import numpy fails from here on
 
-import hvdrun as hvd
-from hvdrun import _hvd
+import hvdrun as hvd  # noqa: E402
+from hvdrun import _hvd  # noqa: E402
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
