@@ -328,7 +328,7 @@ static void end_operation(struct engine *engine, struct gpu_set *s, uint32_t m)
     int rc = engine_gpu_enter(d, gpu_member->gpu, &e);
     if (rc == 0) {
         rc = driver_check(d->driver, d->driver->cuEventRecord(gpu_member->done, gpu_member->stream), &e,
-                          "recording an event");
+                          "using a GPU in the engine");
         engine_gpu_leave(d);
     }
     if (rc != 0) {
