@@ -3,7 +3,7 @@
 # table of medians, and says of each row with a goal whether it is met (figures.awk).
 #
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc, hvd_persistent, hvd_shared (ours; the
-# last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, exchange.
+# last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, floor_wire, exchange.
 # What is called python_... is a program of python.sh, which prints lines for several columns.
 
 limit_ms=${BENCH_LIMIT_MS:-60}
@@ -78,6 +78,7 @@ run_one() { # NAME OP BYTES TURN
     floor) command=("$build/bench/shm_floor" "$ranks" "$3") ;;
     floor_malloc) command=("$build/bench/shm_floor" "$ranks" "$3" private) ;;
     floor_readv) command=("$build/bench/shm_floor" "$ranks" "$3" readv) ;;
+    floor_wire) command=("$build/hvdrun" "${where[@]}" "$build/bench/wire_floor" "$3") ;;
     exchange) command=("$build/hvdrun" "${where[@]}" "$build/bench/exchange_floor") ;; # prints floor, too
     python_*) python_command "$1" "$op" "$3" ;;
     esac
@@ -98,7 +99,7 @@ misfortune() { # NAME STATUS
     case $2 in 124 | 137) why=hung said_in_full="ended after $longest s" ;; *) said_in_full=$(grep -m 1 . "$scratch/err") || said_in_full="fails with $2" ;; esac
     case " $said " in *" $1:"*) ;; *) said="$said $1:$why" ;; esac
     case $1 in
-    hvd_* | floor | floor_malloc | python_*) trouble "$1: $said_in_full" ;;
+    hvd_* | floor | floor_malloc | floor_wire | python_*) trouble "$1: $said_in_full" ;;
     *) echo "  $1: $said_in_full" ;;
     esac
 }

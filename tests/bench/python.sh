@@ -52,15 +52,15 @@ python_operations() {
 
 # 64 MiB of ordinary memory, from C and from torch, beside the peers; where the ranks are said to be.
 python_memory() { # WHAT LIMIT
-    local floors=()
-    if [ "$hosts_here" = 1 ]; then floors=(floor_malloc floor_readv); elif [ -x "$build/bench/wire_floor" ]; then floors=(floor_wire); fi
+    local floors
+    if [ "$hosts_here" = 1 ]; then floors=(floor_malloc floor_readv); else floors=(floor_wire); fi
     title "Python: 64 MiB of ordinary memory, $1"
     begin_set "python.memory.${1// /.}" hvd_malloc python_torch mpich openmpi gloo "${floors[@]}"
     take_turns 20 allreduce "$large"
     names=(hvd_malloc torch torch_arena mpich openmpi gloo "${floors[@]}")
     table
-    row "64 MiB, $1, malloc, C" allreduce "$large" hvd_malloc "$2" '' "${floors[*]:-none}"
-    row "64 MiB, $1, malloc, torch" allreduce "$large" torch "$2" '' "${floors[*]:-none}"
+    row "64 MiB, $1, malloc, C" allreduce "$large" hvd_malloc "$2" '' "${floors[*]}"
+    row "64 MiB, $1, malloc, torch" allreduce "$large" torch "$2" '' "${floors[*]}"
 }
 
 python_hosts() { # SHAPE

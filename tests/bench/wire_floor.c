@@ -1,0 +1,358 @@
+/* wire_floor BYTES[,BYTES ...] - the least that an allreduce of ordinary memory takes between hosts: each rank
+ * copies its elements into shared memory, one process of each host exchanges as many bytes with the others as
+ * a reduce-scatter and an allgather do, and each rank copies the result back. Nothing is added up. Under
+ * hvdrun; its variables say who the ranks are. Rank 0 prints a line of JSON for each size, as hvd_bench does.
+ *
+ * The three phases follow one another: a program that overlaps them may be faster than this floor. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HOSTS_MAX  16
+#define RANKS_MAX  256
+#define ITERATIONS 15
+#define WARMUP     2
+#define AT_ONCE    (1 << 20) /* bytes that one call sends or receives at most */
+
+static int rank, ranks, local_rank, host, hosts;
+static int control[RANKS_MAX]; /* of rank 0: to each other rank; of others: [0] to rank 0 */
+static int peer[HOSTS_MAX];    /* between the hosts' first ranks */
+
+static _Noreturn void die(const char *what)
+{
+    fprintf(stderr, "wire_floor: rank %d: %s: %s\n", rank, what, strerror(errno));
+    exit(1);
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static int number_of(const char *variable, int most)
+{
+    const char *text = getenv(variable);
+    const int n = text ? atoi(text) : -1;
+
+    if (n < 0 || n > most) {
+        fprintf(stderr, "wire_floor: %s is not a number from 0 to %d: start it with hvdrun\n", variable,
+                most);
+        exit(2);
+    }
+    return n;
+}
+
+/* ---- meeting ------------------------------------------------------------------------------------------- */
+
+static void send_all(int fd, const void *data, size_t size)
+{
+    if (send(fd, data, size, MSG_NOSIGNAL) != (ssize_t)size)
+        die("send");
+}
+
+static void receive_all(int fd, void *data, size_t size)
+{
+    if (recv(fd, data, size, MSG_WAITALL) != (ssize_t)size)
+        die("recv");
+}
+
+static int accept_one(int listener)
+{
+    const int one = 1;
+    const int fd = accept(listener, NULL, NULL);
+
+    if (fd < 0)
+        die("accept");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
+}
+
+/* The other one may not listen yet: a refusal is asked again for ten seconds. */
+static int dial(const struct sockaddr *at, socklen_t size)
+{
+    const double deadline = now_us() + 10e6;
+    const int one = 1;
+
+    for (;;) {
+        const int fd = socket(at->sa_family, SOCK_STREAM, 0);
+
+        if (fd < 0)
+            die("socket");
+        if (connect(fd, at, size) == 0) {
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+            return fd;
+        }
+        if (errno != ECONNREFUSED || now_us() > deadline)
+            die("connect");
+        close(fd);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+}
+
+static int listen_at(const struct sockaddr *at, socklen_t size)
+{
+    const int one = 1;
+    const int fd = socket(at->sa_family, SOCK_STREAM, 0);
+
+    if (fd < 0)
+        die("socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, at, size) != 0 || listen(fd, RANKS_MAX) != 0)
+        die("listen");
+    return fd;
+}
+
+/* Each rank has a connection to rank 0, for barriers. */
+static void meet_rank_0(const struct addrinfo *at)
+{
+    if (rank != 0) {
+        control[0] = dial(at->ai_addr, at->ai_addrlen);
+        send_all(control[0], &rank, sizeof rank);
+        return;
+    }
+    const int listener = listen_at(at->ai_addr, at->ai_addrlen);
+
+    for (int i = 1; i < ranks; i++) {
+        const int fd = accept_one(listener);
+        int other;
+
+        receive_all(fd, &other, sizeof other);
+        if (other < 1 || other >= ranks)
+            die("a rank that there is not");
+        control[other] = fd;
+    }
+    close(listener);
+}
+
+/* The addresses of the hosts' first ranks. Rank 0 sees them at the other ends of its connections. */
+static void tell_addresses(const struct sockaddr_storage *mine, struct sockaddr_storage *all)
+{
+    if (rank != 0) {
+        send_all(control[0], mine, sizeof *mine);
+        receive_all(control[0], all, (size_t)hosts * sizeof *all);
+        return;
+    }
+    all[0] = *mine;
+    for (int i = 1; i < hosts; i++)
+        receive_all(control[i * (ranks / hosts)], &all[i], sizeof *all);
+    for (int i = 1; i < hosts; i++)
+        send_all(control[i * (ranks / hosts)], all, (size_t)hosts * sizeof *all);
+}
+
+/* Each host's first rank connects to those of the hosts before it. */
+static void meet_hosts(const struct addrinfo *at)
+{
+    struct sockaddr_storage mine, all[HOSTS_MAX];
+    socklen_t size = sizeof mine;
+
+    memset(&mine, 0, sizeof mine);
+    if (rank == 0)
+        memcpy(&mine, at->ai_addr, at->ai_addrlen);
+    else if (getsockname(control[0], (struct sockaddr *)&mine, &size) != 0)
+        die("getsockname");
+    /* The same place in IPv4 and IPv6. */
+    ((struct sockaddr_in *)(void *)&mine)->sin_port = 0;
+    size = mine.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+
+    const int listener = listen_at((struct sockaddr *)&mine, size);
+
+    if (getsockname(listener, (struct sockaddr *)&mine, &size) != 0)
+        die("getsockname");
+    tell_addresses(&mine, all);
+    for (int i = 0; i < host; i++) {
+        peer[i] = dial((struct sockaddr *)&all[i], size);
+        send_all(peer[i], &host, sizeof host);
+    }
+    for (int i = host + 1; i < hosts; i++) {
+        const int fd = accept_one(listener);
+        int other;
+
+        receive_all(fd, &other, sizeof other);
+        if (other <= host || other >= hosts)
+            die("a host that there is not");
+        peer[other] = fd;
+    }
+    close(listener);
+    for (int i = 0; i < hosts; i++)
+        if (i != host && fcntl(peer[i], F_SETFL, O_NONBLOCK) != 0)
+            die("fcntl");
+}
+
+static void meet(void)
+{
+    const char *name = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *at;
+
+    if (!name || !port || getaddrinfo(name, port, &hints, &at) != 0) {
+        fprintf(stderr, "wire_floor: MASTER_ADDR and MASTER_PORT must name rank 0's address\n");
+        exit(2);
+    }
+    meet_rank_0(at);
+    if (local_rank == 0 && hosts > 1)
+        meet_hosts(at);
+    freeaddrinfo(at);
+}
+
+static void meet_at_barrier(void)
+{
+    char byte = 0;
+
+    if (rank != 0) {
+        send_all(control[0], &byte, 1);
+        receive_all(control[0], &byte, 1);
+        return;
+    }
+    for (int i = 1; i < ranks; i++)
+        receive_all(control[i], &byte, 1);
+    for (int i = 1; i < ranks; i++)
+        send_all(control[i], &byte, 1);
+}
+
+/* ---- the floor ----------------------------------------------------------------------------------------- */
+
+/* How far the bytes to and from one peer are. */
+struct stream {
+    size_t sent, got;
+};
+
+static void move_some(int fd, char *memory, size_t all, short events, struct stream *s)
+{
+    if ((events & POLLOUT) && s->sent < all) {
+        const size_t left = all - s->sent;
+        const ssize_t n = send(fd, memory + s->sent, left < AT_ONCE ? left : AT_ONCE, MSG_NOSIGNAL);
+
+        if (n > 0)
+            s->sent += (size_t)n;
+        else if (errno != EAGAIN)
+            die("send");
+    }
+    if ((events & (POLLIN | POLLHUP | POLLERR)) && s->got < all) {
+        const size_t left = all - s->got;
+        const ssize_t n = recv(fd, memory + s->got, left < AT_ONCE ? left : AT_ONCE, 0);
+
+        if (n > 0)
+            s->got += (size_t)n;
+        else if (n == 0 || errno != EAGAIN)
+            die("recv");
+    }
+}
+
+/* To each other host its part, and back the own part's sum: twice a part in each direction. */
+static void exchange(char *memory, size_t bytes)
+{
+    const size_t all = 2 * (bytes / (size_t)hosts);
+    struct stream stream[HOSTS_MAX] = {{0}};
+    struct pollfd waits[HOSTS_MAX];
+
+    for (;;) {
+        int left = 0;
+
+        for (int i = 0; i < hosts; i++) {
+            const struct stream *s = &stream[i];
+            const short wanted = (short)((s->sent < all ? POLLOUT : 0) | (s->got < all ? POLLIN : 0));
+
+            waits[i] = (struct pollfd){.fd = i == host || !wanted ? -1 : peer[i], .events = wanted};
+            left += waits[i].fd >= 0;
+        }
+        if (left == 0)
+            return;
+        if (poll(waits, (nfds_t)hosts, 10000) <= 0)
+            die("ten seconds without a byte");
+        for (int i = 0; i < hosts; i++)
+            if (waits[i].revents)
+                move_some(peer[i], memory, all, waits[i].revents, &stream[i]);
+    }
+}
+
+static double run_once(char *own, char *shared, size_t bytes)
+{
+    meet_at_barrier();
+
+    const double before = now_us();
+
+    memcpy(shared, own, bytes);
+    meet_at_barrier();
+    if (local_rank == 0)
+        exchange(shared, bytes);
+    meet_at_barrier();
+    memcpy(own, shared, bytes);
+    meet_at_barrier();
+    return now_us() - before;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void measure(size_t bytes)
+{
+    double us[ITERATIONS];
+    /* As much as two hosts send each other. */
+    char *own = malloc(2 * bytes),
+         *shared = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (!own || shared == MAP_FAILED)
+        die("memory");
+    memset(own, 1, 2 * bytes);
+    memset(shared, 1, 2 * bytes);
+    for (int i = -WARMUP; i < ITERATIONS; i++) {
+        const double took = run_once(own, shared, bytes);
+
+        if (i >= 0)
+            us[i] = took;
+    }
+    free(own);
+    munmap(shared, 2 * bytes);
+    if (rank != 0)
+        return;
+    qsort(us, ITERATIONS, sizeof *us, compare);
+    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"buffer\":\"malloc\",\"dtype\":\"f32\","
+           "\"iterations\":%d,"
+           "\"median_us\":%.2f,\"p10_us\":%.2f,\"p90_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
+           bytes, ranks, ITERATIONS, us[ITERATIONS / 2], us[ITERATIONS / 10],
+           us[ITERATIONS - 1 - ITERATIONS / 10], us[0], us[ITERATIONS - 1]);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    rank = number_of("RANK", RANKS_MAX - 1);
+    ranks = number_of("WORLD_SIZE", RANKS_MAX);
+    local_rank = number_of("LOCAL_RANK", RANKS_MAX - 1);
+    host = number_of("HVD_CROSS_RANK", HOSTS_MAX - 1);
+    hosts = number_of("HVD_CROSS_SIZE", HOSTS_MAX);
+    if (argc != 2 || hosts < 1 || ranks % hosts != 0) {
+        fprintf(stderr, "usage: hvdrun ... wire_floor BYTES[,BYTES ...], with as many ranks on each host\n");
+        return 2;
+    }
+    meet();
+    for (char *text = argv[1]; *text;) {
+        const unsigned long long bytes = strtoull(text, &text, 10);
+
+        if (bytes == 0 || bytes > 1ull << 32 || (*text && *text != ',')) {
+            fprintf(stderr, "wire_floor: '%s' is not a list of bytes\n", argv[1]);
+            return 2;
+        }
+        text += *text == ',';
+        measure(bytes);
+    }
+    return 0;
+}
