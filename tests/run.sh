@@ -102,9 +102,10 @@ print_tap() { # NAME TAPFILE
 }
 
 unit_program() { # NAME
-    local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=120 began=${EPOCHREALTIME/./}
+    local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=240 began=${EPOCHREALTIME/./} # each test has its own limit
     case $name in test_gpu_*) limit=$(gpu_limit program_s) ;; esac
     [ -z "${SANITIZE:-}" ] || limit=400
+    [ "$name" != test_names ] || [ -z "${NAMES:-}" ] || limit=3600
     if [ ! -x "$build/tests/$name" ]; then
         echo "not ok - $name: not built"
         return
