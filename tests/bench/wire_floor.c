@@ -1,7 +1,7 @@
-/* wire_floor BYTES[,BYTES ...] - the least that an allreduce of ordinary memory takes between hosts: each rank
- * copies its elements into shared memory, one process of each host exchanges as many bytes with the others as
- * a reduce-scatter and an allgather do, and each rank copies the result back. Nothing is added up. Under
- * hvdrun; its variables say who the ranks are. Rank 0 prints a line of JSON for each size, as hvd_bench does.
+/* wire_floor BYTES[,BYTES ...] - the least that an allreduce of ordinary memory takes between hosts: each
+ * rank copies its elements into shared memory, one process of each host exchanges as many bytes with the
+ * others as a reduce-scatter and an allgather do, and each rank copies the result back. Nothing is added up.
+ * Under hvdrun, whose variables say who the ranks are. Rank 0 prints a line of JSON for each size.
  *
  * The three phases follow one another: a program that overlaps them may be faster than this floor. */
 #include <errno.h>
@@ -46,14 +46,15 @@ static double now_us(void)
 static int number_of(const char *variable, int most)
 {
     const char *text = getenv(variable);
-    const int n = text ? atoi(text) : -1;
+    char *end = NULL;
+    const long n = text ? strtol(text, &end, 10) : -1;
 
-    if (n < 0 || n > most) {
+    if (n < 0 || n > most || end == text) {
         fprintf(stderr, "wire_floor: %s is not a number from 0 to %d: start it with hvdrun\n", variable,
                 most);
         exit(2);
     }
-    return n;
+    return (int)n;
 }
 
 /* ---- meeting ------------------------------------------------------------------------------------------- */
