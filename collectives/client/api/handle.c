@@ -3,6 +3,9 @@
  * A persistent handle is its tensor's between hvd_allreduce_init and hvd_handle_free: inactive (PHASE_IDLE)
  * or started. Other ranks need not know: they may call the same operation by its name. */
 #include "collectives/client/api/join.h"
+
+#include <sched.h>
+
 #include "collectives/client/names.h"
 #include "collectives/client/request.h"
 
@@ -44,16 +47,28 @@ enum { HANDLE_HELD = 1, HANDLE_DEFERRED = 2 };
 
 #define DO_NOT_WAIT 0 /* as a time: another thread that waits or submits is not waited for */
 
+static bool lock_by(pthread_mutex_t *lock, uint64_t until)
+{
+#ifdef __SANITIZE_THREAD__ /* gcc 12's does not see that pthread_mutex_clocklock locks */
+    while (pthread_mutex_trylock(lock) != 0)
+        if (clock_now() >= until || sched_yield() != 0)
+            return false;
+    return true;
+#else
+    struct timespec at = {(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
+
+    return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &at) == 0;
+#endif
+}
+
 /* A thread of the library may hold the lock until its operation has ended: that of hvd_join_async. */
 static bool lock_until(pthread_mutex_t *lock, uint64_t until)
 {
-    struct timespec at = {(time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC)};
-
     if (until == DO_NOT_WAIT)
         return lock_unless_waited(lock);
     if (until == WAIT_FOREVER)
         return pthread_mutex_lock(lock) == 0;
-    return pthread_mutex_trylock(lock) == 0 || pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &at) == 0;
+    return lock_by(lock, until);
 }
 
 /* The tensor, locked, of a handle that is pending or persistent. */
