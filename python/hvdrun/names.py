@@ -6,7 +6,8 @@ makes ranks call different numbers of operations; when it has ended, all of them
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from itertools import count
+from typing import Dict, Iterator, Tuple
 
 __all__ = ["count_anew", "forget", "next_name"]
 
@@ -14,7 +15,7 @@ __all__ = ["count_anew", "forget", "next_name"]
 # an operation back until the one of the same name before has ended. So any number may be pending.
 _NAMES = 1024
 
-_calls: Dict[Tuple[str, int], int] = {}
+_calls: Dict[Tuple[str, int], Iterator[int]] = {}
 _counts = 0
 """How often the ranks have begun to count anew. Older operations may be pending, so names show it."""
 
@@ -25,8 +26,10 @@ def next_name(kind: str, process_set: int = 0) -> str:
     kind: the operation. process_set: its id.
     """
     key = (kind, process_set)
-    call = _calls.get(key, 0)
-    _calls[key] = call + 1 if call + 1 < _NAMES else 0
+    counter = _calls.get(key)
+    if counter is None:
+        counter = _calls.setdefault(key, count())
+    call = next(counter) % _NAMES  # one step: threads get different numbers
     return f"{kind}.noname.{_counts}.{call}" if _counts else f"{kind}.noname.{call}"
 
 

@@ -473,7 +473,7 @@ static PyObject *run_call(struct operation *o)
     result = operation_result(o);
     if (result && o->rows)
         result = Py_BuildValue("(NO)", result, o->rows);
-    operation_free(o);
+    operation_drop(o);
     return result;
 }
 

@@ -27,6 +27,7 @@
 static struct link owned = {&owned, &owned}, orphans = {&orphans, &orphans}, sizing = {&sizing, &sizing},
                    held = {&held, &held};
 static size_t pending;
+static size_t beginning; /* operations that are in begin_now() */
 static void reap_some(size_t most);
 static void step_operation(struct operation *o, unsigned ms);
 
@@ -162,7 +163,9 @@ static void end_operation(struct operation *o, int status, char *text)
         PyErr_Clear();
         o->status = HVD_ERR_MEMORY;
     }
+    o->waiting = true; /* a finaliser may let other threads run, which drop the operation */
     release_kept(o);
+    o->waiting = false;
 }
 
 /* The library's sentence of this thread. */
@@ -183,25 +186,39 @@ static int begin_now(struct operation *o, char **text)
     int status;
 
     move_to(&owned, o);
+    o->waiting = true; /* it has no handle yet */
+    beginning++;
     Py_BEGIN_ALLOW_THREADS status = asks ? rows_ask(o) : call_begin(o);
     *text = copy_sentence(status);
-    Py_END_ALLOW_THREADS if (status != HVD_SUCCESS) return status;
+    Py_END_ALLOW_THREADS beginning--;
+    o->waiting = false;
+    if (status != HVD_SUCCESS)
+        return status;
     o->phase = asks ? PHASE_SIZING : PHASE_RUNNING;
     if (asks || o->orphan)
         move_to(asks ? &sizing : &orphans, o);
     return status;
 }
 
-/* The last pending operation of a name; NULL: there is none. */
-static struct operation *find_pending(const char *name)
+/* `o` waits for `before`, or for one that does. */
+static bool follows(const struct operation *o, const struct operation *before)
+{
+    while (o && o != before)
+        o = o->earlier;
+    return o != NULL;
+}
+
+/* The last pending operation of the same name and process set that does not follow `o`; NULL: there is none. */
+static struct operation *find_pending(const struct operation *o)
 {
     struct link *const lists[] = {&held, &owned, &sizing, &orphans};
 
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         for (struct link *each = lists[i]->before; each != lists[i]; each = each->before) {
-            struct operation *o = (struct operation *)each;
-            if (!o->later && strcmp(o->call.name, name) == 0)
-                return o;
+            struct operation *other = (struct operation *)each;
+            if (!other->later && other->call.options.set == o->call.options.set &&
+                strcmp(other->call.name, o->call.name) == 0 && !follows(other, o))
+                return other;
         }
     return NULL;
 }
@@ -212,7 +229,7 @@ static bool hold_back(struct operation *o)
     if (!strstr(o->call.name, ".noname."))
         return false;
     unlink_operation(o);
-    o->earlier = find_pending(o->call.name);
+    o->earlier = find_pending(o);
     if (!o->earlier)
         return false;
     o->earlier->later = o;
@@ -231,12 +248,15 @@ int operation_begin(struct operation *o)
     if (has_rows(o) && rows_prepare(o) != 0)
         return -1;
     pending++;
-    if (!is_empty(&held) && hold_back(o))
+    if ((!is_empty(&held) || beginning > 0) && hold_back(o))
         return 0;
     status = begin_now(o, &text);
-    if (status == HVD_ERR_IN_PROGRESS && hold_back(o)) {
+    if (status == HVD_ERR_IN_PROGRESS && strstr(o->call.name, ".noname.")) {
         free(text);
-        return 0;
+        text = NULL;
+        if (hold_back(o))
+            return 0;
+        status = begin_now(o, &text); /* the one before has ended meanwhile, in another thread */
     }
     if (status == HVD_SUCCESS)
         return 0;
@@ -278,8 +298,11 @@ static void step_held(struct operation *o, unsigned ms)
 static void begin_sized(struct operation *o)
 {
     char *text = NULL;
-    int status = rows_answered(o, &text);
+    int status;
 
+    o->waiting = true; /* an exception in rows_answered() may let other threads run */
+    status = rows_answered(o, &text);
+    o->waiting = false;
     if (status != HVD_SUCCESS) {
         end_operation(o, status > 0 ? HVD_SUCCESS : status, text);
         return;
@@ -418,6 +441,8 @@ int operation_wait(struct operation *o, double seconds)
     double until = has_limit ? read_clock() + seconds : 0, left = seconds;
 
     while (o->phase != PHASE_ENDED) {
+        if (o->waiting && hvd_is_initialized() == HVD_ERR_FORKED)
+            o->waiting = false; /* the thread that waited is the parent's */
         if (o->waiting)
             sleep_us(SHARED_US);
         else
@@ -447,8 +472,10 @@ PyObject *operation_result(struct operation *o)
 void operation_drop(struct operation *o)
 {
     o->orphan = true;
-    if (operation_poll(o))
-        operation_free(o);
-    else if (o->phase == PHASE_RUNNING)
+    if (operation_poll(o)) {
+        if (!o->waiting) /* else the thread that has ended it frees it */
+            operation_free(o);
+    } else if (o->phase == PHASE_RUNNING) {
         move_to(&orphans, o);
+    }
 }

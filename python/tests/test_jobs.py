@@ -27,6 +27,76 @@ class Ends(unittest.TestCase):
     def test_without_shutdown(self):
         self.ends_well("hvd.allreduce(b'abc', op=hvd.Sum)")
 
+    def test_an_owner_that_lets_others_run(self):
+        """One thread ends an operation whose handle another one drops meanwhile."""
+        self.ends_well(
+            """
+            import threading
+
+            class Owner:
+                def __del__(self):
+                    time.sleep(0.2)
+
+            for call in range(3):
+                handle = _hvd.allgather_async(f"slow.{call}", bytearray(0), 4, 0, 0, Owner())
+                time.sleep(0.1)
+                thread = threading.Thread(target=_hvd.pending)
+                thread.start()
+                time.sleep(0.05)
+                handle.wait()
+                del handle
+                thread.join()
+            assert _hvd.pending() == 0
+            """
+        )
+
+    def test_threads_of_one_name(self):
+        """An operation without a name waits for the one before, whatever thread has begun that."""
+        self.ends_well(
+            """
+            import array, threading
+            sys.setswitchinterval(1e-6)
+            wrong = []
+
+            def reduce():
+                numbers = array.array("f", [1.0] * 30000)
+                try:
+                    for call in range(100):
+                        _hvd.allreduce_async("x.noname.1", numbers, None, hvd.Sum, 0, 1.0, 1.0, 0, None).wait(10.0)
+                except Exception as error:
+                    wrong.append(error)
+
+            threads = [threading.Thread(target=reduce) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert (wrong, _hvd.pending()) == ([], 0), wrong
+            """
+        )
+
+    def test_more_unnamed_than_names_beside_a_set(self):
+        """What is pending in the world does not hold up what has the same number in a process set."""
+        self.ends_well(
+            """
+            import array
+            pair, other = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])
+
+            def start():
+                return [hvd.allreduce_async_(array.array("f", [1.0])) for _ in range(1030)]
+
+            handles = start() if rank == 0 else []
+            if rank != 2:
+                hvd.allreduce_async_(array.array("f", [1.0]), process_set=pair).wait(20.0)
+            if rank != 0:
+                hvd.barrier(process_set=other)
+                handles = start()
+            for handle in handles:
+                handle.wait()
+            """,
+            3,
+        )
+
     def test_alone(self):
         job = run("assert hvd.size() == 1\nhvd.allreduce([1.0])", 0)
         self.assertEqual((job.returncode, job.stderr), (0, ""))

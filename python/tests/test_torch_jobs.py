@@ -22,6 +22,22 @@ def job(program, ranks=2):
     return run_program(BEGIN + textwrap.dedent(program), ranks)
 
 
+class Joins(unittest.TestCase):
+    def test_a_rank_that_joins_before_its_first_step(self):
+        ended = job(
+            """
+            weight = torch.nn.Parameter(torch.ones(3))
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.0), [("weight", weight)])
+            if rank == 0:
+                (weight * 2).sum().backward()
+                optimizer.step()
+                print(weight.grad.tolist())
+            hvd.join()
+            """
+        )
+        self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (0, "[1.0, 1.0, 1.0]\n", ""))
+
+
 class Ends(unittest.TestCase):
     def dies(self, program, status, *words):
         ended = job(program)

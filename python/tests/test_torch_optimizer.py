@@ -52,6 +52,62 @@ class OptimizerCase(TorchCase):
                 self.same(parameter.detach(), wanted.detach(), tolerance)
 
 
+class Dropping(torch.optim.SGD):
+    """Drops the gradients that it has used."""
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+        return loss
+
+
+class Halving:
+    """A compressor that has all of its work in decompress()."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor, _context):
+        return tensor * 0.5
+
+
+class Unusual(TorchCase):
+    def gradients(self, make, calls: int, **options) -> list:
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = hvd.DistributedOptimizer(make([weight], lr=0.0), [("weight", weight)], **options)
+        seen = []
+        for _ in range(calls):
+            (weight * 2).sum().backward()
+            optimizer.synchronize()
+            seen.append(weight.grad.tolist())
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        return seen
+
+    def test_an_optimizer_that_drops_them(self):
+        self.assertEqual(self.gradients(Dropping, 4), [[2.0] * 3] * 4)
+
+    def test_a_compressor_that_works_when_it_decompresses(self):
+        self.assertEqual(self.gradients(torch.optim.SGD, 1, compression=Halving), [[1.0 if self.size > 1 else 2.0] * 3])
+
+    def test_a_gradient_given_before_the_step_to_what_no_rank_used(self):
+        used, unused = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([used, unused], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(optimizer, [("used", used), ("unused", unused)])
+        for step in range(3):
+            used.sum().backward()
+            optimizer.synchronize()
+            unused.grad = torch.full((1,), 5.0)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            self.assertEqual(unused.tolist(), [1.0 - 5.0 * (step + 1)])
+            optimizer.zero_grad()
+
+
 class Steps(OptimizerCase):
     def train(self, make, steps: int = 5, set_to_none=None, **options) -> None:
         """Trains on all ranks, and in one process with the whole batch; the models must be the same."""

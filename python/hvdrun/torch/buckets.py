@@ -81,8 +81,8 @@ class Unit:
     def clear(self) -> None:
         """Makes the gradients zero without giving up their memory."""
 
-    def keep(self) -> None:
-        """Gives parameters without a gradient their place in the unit."""
+    def keep(self, parameter: torch.Tensor) -> None:
+        """Gives a parameter without a gradient its place in the unit, which has zeros."""
 
 
 class Bucket(Unit):
@@ -179,10 +179,8 @@ class Bucket(Unit):
             if not self.holds(index):
                 parameter.grad = self.view(index)
 
-    def keep(self) -> None:
-        for index, parameter in enumerate(self.parameters):
-            if parameter.grad is None:
-                parameter.grad = self.view(index)
+    def keep(self, parameter: torch.Tensor) -> None:
+        parameter.grad = self.view(next(i for i, member in enumerate(self.parameters) if member is parameter))
 
 
 class Loose(Unit):
@@ -218,8 +216,9 @@ class Loose(Unit):
         self.pending = None
         with torch.no_grad():
             for parameter, grad, (small, context) in zip(self.parameters, self.grads, self.pairs, strict=True):
-                if small is not grad:
-                    grad.copy_(self.options.compression.decompress(small, context))
+                result = self.options.compression.decompress(small, context)
+                if result is not grad:
+                    grad.copy_(result)
                 parameter.grad = grad
         self.grads, self.pairs = [], []
 

@@ -104,7 +104,7 @@ def _take_tensors(state: Dict[str, Any]) -> Tuple[Dict[str, Any], List[torch.Ten
     tensors: List[torch.Tensor] = []
 
     def place(tensor: torch.Tensor) -> _Place:
-        tensors.append(tensor)
+        tensors.append(tensor.detach().cpu())  # the other ranks receive on the host
         return _Place(len(tensors) - 1, tuple(tensor.shape), tensor.dtype)
 
     return _map_tree(state, torch.Tensor, place), tensors
@@ -157,7 +157,7 @@ def broadcast_optimizer_state(
     if not root:
         state, tensors = _make_tensors(structure)
     for pending in [
-        broadcast_async_(tensor.detach(), root_rank, f"optimizer_state.{index}") for index, tensor in enumerate(tensors)
+        broadcast_async_(tensor, root_rank, f"optimizer_state.{index}") for index, tensor in enumerate(tensors)
     ]:
         pending.wait()
     if not root:

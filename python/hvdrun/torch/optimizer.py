@@ -26,7 +26,7 @@ from hvdrun.reductions import Adasum, Average
 
 from .adasum import make_adasum_optimizer
 from .autograd import allgather
-from .buckets import Bucket, Options, Unit, cut_into_units
+from .buckets import Bucket, Options, Sparse, Unit, cut_into_units
 from .compression import Compression, Compressor
 from .naming import full_name
 from .wrapping import Named, named_parameters_of, wrap
@@ -38,6 +38,7 @@ Groups = Union[int, Sequence[Sequence[torch.Tensor]]]
 BOR = 7
 _TOUCHED = 1
 _SPARSE = 2
+_KNOWN = 4
 _used: Dict[int, int] = {}
 """The number of optimizers that were used in each process set."""
 _exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
@@ -73,6 +74,8 @@ class Exchange:
         """Parameters with a gradient on this rank; after synchronize() on any rank."""
         self.fired = False
         """Backward has run since the last synchronize()."""
+        self.hidden: List[torch.Tensor] = []
+        """Parameters whose gradients hide_unused() has taken away."""
         self.accumulators: List[Any] = []
         self.watched: Named = []
         """The parameters that have hooks, with their names."""
@@ -164,6 +167,13 @@ class Exchange:
         """Checks that the ranks have the same parameters. ValueError: they differ."""
         words = [f"{name} {tuple(p.shape)} {p.stride()} {p.dtype} {p.device.type}" for name, p in named]
         own = hashlib.sha256("\n".join(words).encode()).digest()[:8]
+        # A bit that is set in both halves differs between ranks. Ranks that have joined give zeros.
+        seen = bytearray(own + bytes(byte ^ 255 for byte in own))
+        set_id = set_id_of(self.options.process_set)
+        name = full_name("allreduce", f"{self._name()}.compared", set_id)
+        _hvd.allreduce(name, seen, None, BOR, set_id, 1.0, 1.0, 0, None)
+        if not any(seen[index] & seen[index + 8] for index in range(8)):
+            return
         digest = torch.tensor([int.from_bytes(own, "little", signed=True)])
         digests = allgather(digest, f"{self._name()}.parameters", self.options.process_set).tolist()
         others = [rank for rank, other in enumerate(digests) if other != digests[0]]
@@ -197,11 +207,12 @@ class Exchange:
         """Returns what this rank knows of each gradient."""
         flags = bytearray(len(named))
         for index, (_, parameter) in enumerate(named):
-            grad = parameter.grad
+            unit, grad = self.unit_of.get(id(parameter)), parameter.grad
+            flags[index] = (_KNOWN if unit is not None else 0) | (_SPARSE if isinstance(unit, Sparse) else 0)
             if grad is None:
                 continue
             touched = id(parameter) in self.touched or self._set_by_script(parameter)
-            flags[index] = (_TOUCHED if touched else 0) | (_SPARSE if grad.is_sparse else 0)
+            flags[index] |= (_TOUCHED if touched else 0) | (_SPARSE if grad.is_sparse else 0)
         return flags
 
     def _set_by_script(self, parameter: torch.Tensor) -> bool:
@@ -226,7 +237,9 @@ class Exchange:
         new = [index for index, (_, parameter) in enumerate(named) if id(parameter) not in self.unit_of]
         if new:
             agreed.wait()
-            self._compare([named[index] for index in new])
+            # A rank that joined before its first step finds units on the others, and makes the same.
+            if not any(flags[index] & _KNOWN for index in new):
+                self._compare([named[index] for index in new])
             self._cut([named[index] for index in new], [flags[index] for index in new])
         self._replace_misfits()
         for unit in self.units or ():
@@ -250,16 +263,30 @@ class Exchange:
         """True: a gradient is complete on this rank, and not yet that of all ranks."""
         return not all(self.left.values()) or any(unit.pending is not None for unit in self.units or ())
 
-    def hide_unused(self) -> None:
-        """Takes away the gradients of parameters that no rank has used, for the optimizer's own step."""
+    def hide_unused(self, only_zeros: bool = False) -> None:
+        """Takes away the gradients of parameters that no rank has used, for the optimizer's own step.
+
+        only_zeros: the script may have set gradients since synchronize(); these stay.
+        """
         for parameter in self.parameters():
-            if parameter.grad is not None and id(parameter) in self.unit_of and id(parameter) not in self.touched:
-                parameter.grad = None
+            grad = parameter.grad
+            if grad is None or id(parameter) not in self.unit_of or id(parameter) in self.touched:
+                continue
+            if only_zeros and bool((grad.coalesce().values() if grad.is_sparse else grad).any()):
+                continue
+            parameter.grad = None
+            self.hidden.append(parameter)
 
     def show_unused(self) -> None:
-        """Gives parameters their place in the buckets again, after the optimizer's own step."""
-        for unit in self.units or ():
-            unit.keep()
+        """Gives hidden parameters their zeros in the buckets again, after the optimizer's own step.
+
+        A gradient that the script or the optimizer has taken away stays away: its place has the old elements.
+        """
+        for parameter in self.hidden:
+            unit = self.unit_of.get(id(parameter))
+            if unit is not None and parameter.grad is None:
+                unit.keep(parameter)
+        self.hidden = []
 
     def clear(self, set_to_none: bool) -> None:
         """Makes the gradients zero; those in buckets keep their memory."""
@@ -343,7 +370,7 @@ class DistributedOptimizerBase:
                 self.synchronize()
             closure = self._synchronized_closure(closure)
         self._synchronized = False
-        exchange.hide_unused()
+        exchange.hide_unused(only_zeros=not self._should_synchronize)
         try:
             return base.step(closure)
         finally:
