@@ -208,7 +208,7 @@ static bool follows(const struct operation *o, const struct operation *before)
     return o != NULL;
 }
 
-/* The last pending operation of the same name and process set that does not follow `o`; NULL: there is none. */
+/* The last pending operation of the same name and process set that does not follow `o`; NULL: none. */
 static struct operation *find_pending(const struct operation *o)
 {
     struct link *const lists[] = {&held, &owned, &sizing, &orphans};
