@@ -17,6 +17,11 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 
+# A plain `make` uses all processors; -j says otherwise.
+ifeq ($(MAKELEVEL)$(filter-out all python,$(MAKECMDGOALS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+
 include tests/deps.mk
 
 # GPUs: CUDA and NCCL are opened at run time and need nothing here. auto: with the kernels of pack.cu if nvcc is found; yes: it must

@@ -120,8 +120,8 @@ static const void *load_operand(const struct plan *p, size_t i, size_t first, si
 }
 
 /* Elements a op b into both places, which may be one. `last`: no input follows. */
-static void combine(const struct plan *p, bool last, void *to, void *too, const void *a, const void *b,
-                    size_t count)
+static void combine_inputs(const struct plan *p, bool last, void *to, void *too, const void *a, const void *b,
+                           size_t count)
 {
     if (last && p->mean != 0)
         p->k->mean[p->lane](to, too, a, b, count, p->mean);
@@ -143,7 +143,8 @@ static const void *reduce_block(const struct plan *p, size_t first, size_t count
 {
     const void *sum = load_operand(p, 0, first, count, block);
     for (size_t i = 1; i < p->job->inputs; i++) {
-        combine(p, i + 1 == p->job->inputs, block, block, sum, load_operand(p, i, first, count, room), count);
+        combine_inputs(p, i + 1 == p->job->inputs, block, block, sum, load_operand(p, i, first, count, room),
+                       count);
         sum = block;
     }
     if (p->job->inputs == 1 && is_logical(p)) {
@@ -185,8 +186,8 @@ static bool reduce_two(const struct plan *p, size_t first, size_t count)
     if (job->inputs != 2 || job->outputs > 2 || job->outputs == 0 || p->widens || p->narrows ||
         p->before != 1 || p->after != 1 || p->divisor > 1)
         return false;
-    combine(p, true, (char *)job->out[0] + at, (char *)job->out[job->outputs - 1] + at,
-            (const char *)job->in[0] + at, (const char *)job->in[1] + at, count);
+    combine_inputs(p, true, (char *)job->out[0] + at, (char *)job->out[job->outputs - 1] + at,
+                   (const char *)job->in[0] + at, (const char *)job->in[1] + at, count);
     return true;
 }
 

@@ -201,7 +201,7 @@ static int begin_now(struct operation *o, char **text)
 }
 
 /* `o` waits for `before`, or for one that does. */
-static bool follows(const struct operation *o, const struct operation *before)
+static bool waits_for(const struct operation *o, const struct operation *before)
 {
     while (o && o != before)
         o = o->earlier;
@@ -217,7 +217,7 @@ static struct operation *find_pending(const struct operation *o)
         for (struct link *each = lists[i]->before; each != lists[i]; each = each->before) {
             struct operation *other = (struct operation *)each;
             if (!other->later && other->call.options.set == o->call.options.set &&
-                strcmp(other->call.name, o->call.name) == 0 && !follows(other, o))
+                strcmp(other->call.name, o->call.name) == 0 && !waits_for(other, o))
                 return other;
         }
     return NULL;

@@ -1,6 +1,6 @@
 /* The type Persistent: an allreduce that is checked once and started many times (hvd_allreduce_init). Its
- * buffers are kept as long as it lives. If it is dropped while it is started, its buffers live for ever: the
- * other ranks may still read them. */
+ * buffers are kept as long as it lives. If it is dropped while it is started, its buffers are never freed:
+ * the other ranks may still read them. */
 #include "python/src/binding.h"
 
 #include <math.h>

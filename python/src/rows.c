@@ -3,7 +3,7 @@
  * On the host the library tells the size in the same exchange (hvd_allgather_alloc), and asks here for
  * memory. It knows no rows without elements, and no such calls for devices. For these the ranks first tell
  * each other their numbers of rows, and the length and dtype of a row. The question has the tensor's name and
- * is a plain operation. So ranks that disagree about the way get one sentence, and none waits for ever. */
+ * is a plain operation. So ranks that disagree about the way get one sentence at once. */
 #include "python/src/binding.h"
 
 #include <stdio.h>

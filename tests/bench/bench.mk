@@ -12,7 +12,9 @@ $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(
         $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+
+$(BUILD)/bench/exchange_floor $(BUILD)/bench/wire_floor: $(BUILD)/obj/tests/bench/floor.o
 
 # Beside the programs: hosts see the build's directory.
 $(BUILD)/bench/%.py: tests/bench/%.py

@@ -1,5 +1,6 @@
 """A model of PyTorch whose gradients have given sizes, and whose backward pass finishes them one after the other. Beyond adding a gradient
 to what was there, as torch does, a layer takes as long as `work` does."""
+import horovod.torch
 import torch
 
 
@@ -39,3 +40,17 @@ def check(model, ranks):
     """The gradients are the average over the ranks of what gradient() returns."""
     for number, weight in enumerate(model.weights):
         assert bool((weight.grad == (ranks + 1) / 2).all()), f"gradient {number} is wrong: {weight.grad[0]}"
+
+
+def through_optimizer(model, x, rank):
+    """An optimizer whose gradients travel after two passes together. Returns stay(), a pass that sends nothing, and synchronize(), which
+    sends the gradients of the passes before. Both have run once."""
+    optimizer = horovod.torch.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2)
+
+    def stay():
+        model(x).backward(gradient(rank))
+
+    stay()
+    optimizer.synchronize()
+    return stay, optimizer.synchronize

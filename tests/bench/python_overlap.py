@@ -7,7 +7,6 @@ long as the link carries. The slowest rank's time counts.
 import sys
 from time import thread_time
 
-import horovod.torch
 import python_lines
 import python_model
 import torch
@@ -31,20 +30,14 @@ def main():
     hvd.init()
     torch.set_num_threads(1)
     model, x = python_model.Model(counts), torch.ones(())
-    optimizer = horovod.torch.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2)
-
-    def stay():
-        model(x).backward(python_model.gradient(hvd.rank()))
+    stay, synchronize = python_model.through_optimizer(model, x, hvd.rank())
 
     def step():
         stay()
-        optimizer.synchronize()
+        synchronize()
 
-    stay()
-    optimizer.synchronize()
     python_model.check(model, hvd.size())
-    wire = python_lines.repeat({"stay": stay, "wire": optimizer.synchronize}, 3)["wire"]
+    wire = python_lines.repeat({"stay": stay, "wire": synchronize}, 3)["wire"]
     share = python_lines.median(wire) / len(counts)
     for _ in range(2):  # on a busy machine it takes longer than that: again with less
         model.work = work_for(share)

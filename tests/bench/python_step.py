@@ -10,7 +10,6 @@ import os
 import sys
 import time
 
-import horovod.torch
 import python_lines
 import python_model
 import torch
@@ -20,19 +19,13 @@ from python_lines import hvd
 def through_hvd(model, x):
     """Does a step. Returns synchronize(), and the calls of an iteration, in order, by the names of their columns: the gradients of two
     passes travel together."""
-    optimizer = horovod.torch.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2)
-
-    def stay():
-        model(x).backward(python_model.gradient(hvd.rank()))
+    stay, synchronize = python_model.through_optimizer(model, x, hvd.rank())
 
     def step():
         stay()
-        optimizer.synchronize()
+        synchronize()
 
-    stay()
-    optimizer.synchronize()
-    return {"optimizer": optimizer.synchronize}, {"backward": stay, "optimizer_step": step}
+    return {"optimizer": synchronize}, {"backward": stay, "optimizer_step": step}
 
 
 def through_ddp(model, x):

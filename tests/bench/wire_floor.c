@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,8 +15,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "tests/bench/floor.h"
 
 #define HOSTS_MAX  16
 #define RANKS_MAX  256
@@ -28,20 +28,6 @@
 static int rank, ranks, local_rank, host, hosts;
 static int control[RANKS_MAX]; /* of rank 0: to each other rank; of others: [0] to rank 0 */
 static int peer[HOSTS_MAX];    /* between the hosts' first ranks */
-
-static _Noreturn void die(const char *what)
-{
-    fprintf(stderr, "wire_floor: rank %d: %s: %s\n", rank, what, strerror(errno));
-    exit(1);
-}
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
 
 static int number_of(const char *variable, int most)
 {
@@ -62,78 +48,32 @@ static int number_of(const char *variable, int most)
 static void send_all(int fd, const void *data, size_t size)
 {
     if (send(fd, data, size, MSG_NOSIGNAL) != (ssize_t)size)
-        die("send");
+        floor_die("send");
 }
 
 static void receive_all(int fd, void *data, size_t size)
 {
     if (recv(fd, data, size, MSG_WAITALL) != (ssize_t)size)
-        die("recv");
-}
-
-static int accept_one(int listener)
-{
-    const int one = 1;
-    const int fd = accept(listener, NULL, NULL);
-
-    if (fd < 0)
-        die("accept");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    return fd;
-}
-
-/* The other one may not listen yet: a refusal is asked again for ten seconds. */
-static int dial(const struct sockaddr *at, socklen_t size)
-{
-    const double deadline = now_us() + 10e6;
-    const int one = 1;
-
-    for (;;) {
-        const int fd = socket(at->sa_family, SOCK_STREAM, 0);
-
-        if (fd < 0)
-            die("socket");
-        if (connect(fd, at, size) == 0) {
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-            return fd;
-        }
-        if (errno != ECONNREFUSED || now_us() > deadline)
-            die("connect");
-        close(fd);
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    }
-}
-
-static int listen_at(const struct sockaddr *at, socklen_t size)
-{
-    const int one = 1;
-    const int fd = socket(at->sa_family, SOCK_STREAM, 0);
-
-    if (fd < 0)
-        die("socket");
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, at, size) != 0 || listen(fd, RANKS_MAX) != 0)
-        die("listen");
-    return fd;
+        floor_die("recv");
 }
 
 /* Each rank has a connection to rank 0, for barriers. */
 static void meet_rank_0(const struct addrinfo *at)
 {
     if (rank != 0) {
-        control[0] = dial(at->ai_addr, at->ai_addrlen);
+        control[0] = floor_dial(at->ai_addr, at->ai_addrlen);
         send_all(control[0], &rank, sizeof rank);
         return;
     }
-    const int listener = listen_at(at->ai_addr, at->ai_addrlen);
+    const int listener = floor_listen(at->ai_addr, at->ai_addrlen);
 
     for (int i = 1; i < ranks; i++) {
-        const int fd = accept_one(listener);
+        const int fd = floor_accept(listener);
         int other;
 
         receive_all(fd, &other, sizeof other);
         if (other < 1 || other >= ranks)
-            die("a rank that there is not");
+            floor_die("a rank that there is not");
         control[other] = fd;
     }
     close(listener);
@@ -164,45 +104,39 @@ static void meet_hosts(const struct addrinfo *at)
     if (rank == 0)
         memcpy(&mine, at->ai_addr, at->ai_addrlen);
     else if (getsockname(control[0], (struct sockaddr *)&mine, &size) != 0)
-        die("getsockname");
+        floor_die("getsockname");
     /* The same place in IPv4 and IPv6. */
     ((struct sockaddr_in *)(void *)&mine)->sin_port = 0;
     size = mine.ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 
-    const int listener = listen_at((struct sockaddr *)&mine, size);
+    const int listener = floor_listen((struct sockaddr *)&mine, size);
 
     if (getsockname(listener, (struct sockaddr *)&mine, &size) != 0)
-        die("getsockname");
+        floor_die("getsockname");
     tell_addresses(&mine, all);
     for (int i = 0; i < host; i++) {
-        peer[i] = dial((struct sockaddr *)&all[i], size);
+        peer[i] = floor_dial((struct sockaddr *)&all[i], size);
         send_all(peer[i], &host, sizeof host);
     }
     for (int i = host + 1; i < hosts; i++) {
-        const int fd = accept_one(listener);
+        const int fd = floor_accept(listener);
         int other;
 
         receive_all(fd, &other, sizeof other);
         if (other <= host || other >= hosts)
-            die("a host that there is not");
+            floor_die("a host that there is not");
         peer[other] = fd;
     }
     close(listener);
     for (int i = 0; i < hosts; i++)
         if (i != host && fcntl(peer[i], F_SETFL, O_NONBLOCK) != 0)
-            die("fcntl");
+            floor_die("fcntl");
 }
 
-static void meet(void)
+static void meet_others(void)
 {
-    const char *name = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *at;
+    struct addrinfo *at = floor_find_rank_0();
 
-    if (!name || !port || getaddrinfo(name, port, &hints, &at) != 0) {
-        fprintf(stderr, "wire_floor: MASTER_ADDR and MASTER_PORT must name rank 0's address\n");
-        exit(2);
-    }
     meet_rank_0(at);
     if (local_rank == 0 && hosts > 1)
         meet_hosts(at);
@@ -240,7 +174,7 @@ static void move_some(int fd, char *memory, size_t all, short events, struct str
         if (n > 0)
             s->sent += (size_t)n;
         else if (errno != EAGAIN)
-            die("send");
+            floor_die("send");
     }
     if ((events & (POLLIN | POLLHUP | POLLERR)) && s->got < all) {
         const size_t left = all - s->got;
@@ -249,12 +183,12 @@ static void move_some(int fd, char *memory, size_t all, short events, struct str
         if (n > 0)
             s->got += (size_t)n;
         else if (n == 0 || errno != EAGAIN)
-            die("recv");
+            floor_die("recv");
     }
 }
 
 /* To each other host its part, and back the own part's sum: twice a part in each direction. */
-static void exchange(char *memory, size_t bytes)
+static void exchange_parts(char *memory, size_t bytes)
 {
     const size_t all = 2 * (bytes / (size_t)hosts);
     struct stream stream[HOSTS_MAX] = {{0}};
@@ -273,7 +207,7 @@ static void exchange(char *memory, size_t bytes)
         if (left == 0)
             return;
         if (poll(waits, (nfds_t)hosts, 10000) <= 0)
-            die("ten seconds without a byte");
+            floor_die("ten seconds without a byte");
         for (int i = 0; i < hosts; i++)
             if (waits[i].revents)
                 move_some(peer[i], memory, all, waits[i].revents, &stream[i]);
@@ -284,26 +218,19 @@ static double run_once(char *own, char *shared, size_t bytes)
 {
     meet_at_barrier();
 
-    const double before = now_us();
+    const double before = floor_now_us();
 
     memcpy(shared, own, bytes);
     meet_at_barrier();
     if (local_rank == 0)
-        exchange(shared, bytes);
+        exchange_parts(shared, bytes);
     meet_at_barrier();
     memcpy(own, shared, bytes);
     meet_at_barrier();
-    return now_us() - before;
+    return floor_now_us() - before;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static void measure(size_t bytes)
+static void measure_bytes(size_t bytes)
 {
     double us[ITERATIONS];
     /* As much as two hosts send each other. */
@@ -311,7 +238,7 @@ static void measure(size_t bytes)
          *shared = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if (!own || shared == MAP_FAILED)
-        die("memory");
+        floor_die("memory");
     memset(own, 1, 2 * bytes);
     memset(shared, 1, 2 * bytes);
     for (int i = -WARMUP; i < ITERATIONS; i++) {
@@ -324,13 +251,7 @@ static void measure(size_t bytes)
     munmap(shared, 2 * bytes);
     if (rank != 0)
         return;
-    qsort(us, ITERATIONS, sizeof *us, compare);
-    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"buffer\":\"malloc\",\"dtype\":\"f32\","
-           "\"iterations\":%d,"
-           "\"median_us\":%.2f,\"p10_us\":%.2f,\"p90_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
-           bytes, ranks, ITERATIONS, us[ITERATIONS / 2], us[ITERATIONS / 10],
-           us[ITERATIONS - 1 - ITERATIONS / 10], us[0], us[ITERATIONS - 1]);
-    fflush(stdout);
+    floor_report(&(struct floor_row){bytes, ranks, "malloc"}, us, ITERATIONS);
 }
 
 int main(int argc, char **argv)
@@ -344,7 +265,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: hvdrun ... wire_floor BYTES[,BYTES ...], with as many ranks on each host\n");
         return 2;
     }
-    meet();
+    meet_others();
     for (char *text = argv[1]; *text;) {
         const unsigned long long bytes = strtoull(text, &text, 10);
 
@@ -353,7 +274,7 @@ int main(int argc, char **argv)
             return 2;
         }
         text += *text == ',';
-        measure(bytes);
+        measure_bytes(bytes);
     }
     return 0;
 }

@@ -201,7 +201,7 @@ START_TEST(what_is_freed_is_given_back)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("lasting");
     TCase *t = tcase_create("lasting");
@@ -217,5 +217,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    return run_suite(suite());
+    return run_suite(make_suite());
 }

@@ -490,7 +490,7 @@ START_TEST(a_job_of_one_rank_does_it_too)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("sized");
     TCase *t = tcase_create("sized");
@@ -512,5 +512,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    return run_suite(suite());
+    return run_suite(make_suite());
 }

@@ -422,7 +422,7 @@ START_TEST(test_a_reason_crosses_with_the_gather)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("pmi1");
     TCase *pure = tcase_create("pure"), *barrier = tcase_create("barrier");
@@ -447,7 +447,7 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *runner = srunner_create(suite());
+    SRunner *runner = srunner_create(make_suite());
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

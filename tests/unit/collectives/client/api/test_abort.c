@@ -136,7 +136,7 @@ START_TEST(alone_its_own_calls_fail)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("abort");
     TCase *t = tcase_create("abort");
@@ -152,5 +152,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    return run_suite(suite());
+    return run_suite(make_suite());
 }

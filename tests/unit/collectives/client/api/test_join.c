@@ -665,7 +665,7 @@ START_TEST(an_engine_that_dies_ends_the_join)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("join");
     TCase *work = tcase_create("work");
@@ -697,5 +697,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    return run_suite(suite());
+    return run_suite(make_suite());
 }

@@ -672,7 +672,7 @@ START_TEST(an_engine_that_dies_ends_the_join)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("join_async");
     TCase *work = tcase_create("work");
@@ -702,5 +702,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-    return run_suite(suite());
+    return run_suite(make_suite());
 }

@@ -1,4 +1,4 @@
-/* hvd_shutdown opposite ranks that are not ready to leave: nobody waits for ever. */
+/* hvd_shutdown opposite ranks that are not ready to leave: the call ends. */
 /* needs: hvd-engine modules tests/unit/job.c */
 #include <check.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const struct job_shape shapes[] = {{1, 2, false}, {1, 4, false}, {2, 1, f
                                           {2, 2, true},  {3, 2, false}, {4, 1, false}};
 #define SHAPES ((int)(sizeof shapes / sizeof *shapes))
 
-static void refused(int status)
+static void expect_refused(int status)
 {
     job_check(status == HVD_ERR_MISMATCH && strstr(hvd_last_error(), "shutdown"));
 }
@@ -28,16 +28,16 @@ static void want_others(int size)
     hvd_handle first, second;
 
     job_check(large);
-    refused(hvd_allreduce("x", &x, &y, 1, HVD_FLOAT32, HVD_SUM, NULL));
-    refused(hvd_allreduce("large", large, large, LARGE, HVD_FLOAT32, HVD_SUM, NULL));
-    refused(hvd_broadcast("x", &x, 1, HVD_FLOAT32, 0, NULL));
-    refused(hvd_allgather("x", &x, 1, 1, HVD_FLOAT32, large, LARGE, rows, NULL));
-    refused(hvd_send("x", &x, 1, HVD_FLOAT32, size - 1, NULL));
-    refused(hvd_barrier(NULL));
+    expect_refused(hvd_allreduce("x", &x, &y, 1, HVD_FLOAT32, HVD_SUM, NULL));
+    expect_refused(hvd_allreduce("large", large, large, LARGE, HVD_FLOAT32, HVD_SUM, NULL));
+    expect_refused(hvd_broadcast("x", &x, 1, HVD_FLOAT32, 0, NULL));
+    expect_refused(hvd_allgather("x", &x, 1, 1, HVD_FLOAT32, large, LARGE, rows, NULL));
+    expect_refused(hvd_send("x", &x, 1, HVD_FLOAT32, size - 1, NULL));
+    expect_refused(hvd_barrier(NULL));
     job_check(hvd_allreduce_async("a", &x, &y, 1, HVD_FLOAT32, HVD_SUM, NULL, &first) == HVD_SUCCESS);
     job_check(hvd_allreduce_async("b", &x, &y, 1, HVD_FLOAT32, HVD_MAX, NULL, &second) == HVD_SUCCESS);
-    refused(hvd_wait(second));
-    refused(hvd_wait(first));
+    expect_refused(hvd_wait(second));
+    expect_refused(hvd_wait(first));
     free(large);
 }
 
@@ -80,10 +80,7 @@ static int one_is_late(const struct job *job, int rank)
 
 START_TEST(a_late_rank_is_waited_for)
 {
-    struct job job = job_of(shapes[_i], one_is_late);
-
-    job_run(&job, JOB_SECONDS);
-    ck_assert(job_succeeded(&job));
+    job_must_succeed(job_ran(shapes[_i], one_is_late));
 }
 END_TEST
 
@@ -106,10 +103,7 @@ static int one_joins_late(const struct job *job, int rank)
 
 START_TEST(a_late_join_is_heard)
 {
-    struct job job = job_of(shapes[_i], one_joins_late);
-
-    job_run(&job, JOB_SECONDS);
-    ck_assert(job_succeeded(&job));
+    job_must_succeed(job_ran(shapes[_i], one_joins_late));
 }
 END_TEST
 
@@ -136,7 +130,7 @@ START_TEST(a_death_ends_the_wait)
 }
 END_TEST
 
-static Suite *suite(void)
+static Suite *make_suite(void)
 {
     Suite *s = suite_create("shutdown");
     TCase *work = tcase_create("work");
@@ -155,7 +149,7 @@ static Suite *suite(void)
 
 int main(void)
 {
-    SRunner *r = srunner_create(suite());
+    SRunner *r = srunner_create(make_suite());
 
     srunner_run_all(r, CK_ENV);
     int failed = srunner_ntests_failed(r);

@@ -143,6 +143,19 @@ START_TEST(persistent_handles_start_again)
 }
 END_TEST
 
+static void fill_pieces(float *x, int rank)
+{
+    for (size_t i = 0; i < PIECES; i++)
+        x[i] = (float)(rank + 1);
+}
+
+/* The sum of what the ranks filled in. */
+static void check_pieces(const float *x, int size)
+{
+    for (size_t i = 0; i < PIECES; i++)
+        job_check(x[i] == (float)(size * (size + 1) / 2));
+}
+
 /* Ranks that said that they would wait: all have arrived, and each needs the others' threads. Nothing was
  * copied as a whole, and no engine works. */
 static int keep_waiting_for(const struct job *job, int rank)
@@ -152,8 +165,7 @@ static int keep_waiting_for(const struct job *job, int rank)
     float *x = malloc(PIECES * sizeof *x);
     hvd_handle handle;
 
-    for (size_t i = 0; i < PIECES; i++)
-        x[i] = (float)(rank + 1);
+    fill_pieces(x, rank);
     job_check(hvd_init() == HVD_SUCCESS);
     job_check(hvd_allreduce_async("pieces", x, x, PIECES, HVD_FLOAT32, HVD_SUM, &options, &handle) ==
               HVD_SUCCESS);
@@ -164,8 +176,7 @@ static int keep_waiting_for(const struct job *job, int rank)
         atomic_fetch_add(given_up, 1);
     }
     job_check(wait_in_slices(handle) == HVD_SUCCESS);
-    for (size_t i = 0; i < PIECES; i++)
-        job_check(x[i] == (float)(size * (size + 1) / 2));
+    check_pieces(x, size);
     free(x);
     job_check(hvd_shutdown() == HVD_SUCCESS);
     return 0;
@@ -187,8 +198,7 @@ static int wait_in_any_way(const struct job *job, int rank)
 
     job_check(hvd_init() == HVD_SUCCESS);
     for (int turn = 0; turn < 6; turn++) {
-        for (size_t i = 0; i < PIECES; i++)
-            x[i] = (float)(rank + 1);
+        fill_pieces(x, rank);
         if ((rank + turn) % 3 == 0) {
             job_check(hvd_allreduce("x", x, x, PIECES, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
         } else {
@@ -196,8 +206,7 @@ static int wait_in_any_way(const struct job *job, int rank)
                                           (rank + turn) % 3 == 1 ? &options : NULL, &handle) == HVD_SUCCESS);
             job_check(wait_in_slices(handle) == HVD_SUCCESS);
         }
-        for (size_t i = 0; i < PIECES; i++)
-            job_check(x[i] == (float)(size * (size + 1) / 2));
+        check_pieces(x, size);
     }
     free(x);
     job_check(hvd_shutdown() == HVD_SUCCESS);
