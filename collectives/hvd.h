@@ -91,7 +91,8 @@ typedef enum hvd_status {
     HVD_ERR_SET_UNKNOWN = -10,    /* the process set does not exist */
     HVD_ERR_SET_FOREIGN = -11,    /* this rank is not in the process set */
     HVD_ERR_SET_EXISTS = -12,     /* there is a process set of these ranks already */
-    HVD_ERR_TIMEOUT = -13         /* the time of hvd_wait_for has passed; the operation is pending */
+    HVD_ERR_TIMEOUT = -13,        /* the time of hvd_wait_for has passed; the operation is pending */
+    HVD_ERR_LEFT = -14            /* this worker is not among the ranks of its elastic job any more */
 } hvd_status;
 
 /* Element types; Horovod's numbers first. */
@@ -183,7 +184,7 @@ typedef int64_t hvd_handle;
  * called again; HVD_ERR_PEER then: a rank has ended. A job that has failed stays failed, because a dead
  * rank cannot come back: every further hvd_init returns the same error and sentence at once.
  * HVD_ERR_SYSTEM: hvdrun did not start this process as it starts workers, or the process cannot reach its
- * engine. */
+ * engine. In an elastic job it waits for a membership that has this worker. */
 int hvd_init(void);
 /* Leaves the job. Returns when every rank has called it, or at once when the job has failed. No operation
  * may be pending. The remaining work of operations in streams of a device ends first, unless the job fails.
@@ -193,6 +194,25 @@ int hvd_init(void);
  * of more than 64 hosts only those of this host's ranks). A worker that exits with status 0 after hvd_init
  * and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
+/* Elastic jobs (hvdrun --min-np and others): the ranks change while the job runs, by memberships that hvdrun
+ * names. A rank that dies ends the present membership: pending and later calls return HVD_ERR_PEER, handles
+ * can still be waited for, and outputs are undefined. The other ranks go on in the next membership, with the
+ * same processes. hvd_reset leaves the present membership and enters the next one; it is hvd_shutdown and
+ * hvd_init, but memory of hvd_alloc stays: address and contents. It returns when all ranks of a membership
+ * have entered, also over further failures. Then hvd_rank, hvd_size and their like have new values; ranks
+ * that stay come first, in their order. Process sets and handles are gone.
+ *
+ * Ranks that come or go by hvdrun's will end nothing: hvd_membership_changed says that a membership waits.
+ * All ranks have to call hvd_reset then, at the same place. Each may hear of it at another time, so they
+ * agree first, for example by an allreduce with HVD_MAX.
+ *
+ * HVD_ERR_LEFT: this worker has no rank any more, and should clean up and exit with status 0. In a job that
+ * is not elastic hvd_reset starts the next epoch as hvd_init after hvd_shutdown does. */
+int hvd_reset(void);
+/* Returns 1 when another membership waits, else 0. It costs one load. */
+int hvd_membership_changed(void);
+/* Returns the number of the present membership, from 1; 0: the job is not elastic. */
+int hvd_membership(void);
 /* Says that this rank has failed, and why. Every pending and later call of every rank, of this one too,
  * returns HVD_ERR_PEER at once; its sentence names this rank, its host and `why`. The process goes on: it may
  * print, clean up and exit, soon and with a status of its own. hvdrun names this rank, `why` and that status
@@ -427,6 +447,20 @@ int hvd_set_add(const int *ranks, int n, hvd_set *set);
  * operations in streams of a device is done. HVD_ERR_IN_PROGRESS: an operation in the set was not waited
  * for, or a persistent handle not freed. HVD_ERR_INVALID: HVD_WORLD cannot be removed. */
 int hvd_set_remove(hvd_set set);
+/* Makes a set of `n` different ranks, in any order. Only these ranks call it. The calls of one `name` (1 to
+ * 240 bytes) belong together; sets that have a rank in common have different names. It returns when all have
+ * called. There may be several sets of the same ranks.
+ * *set gets a number that only this rank uses: other ranks may have other numbers for the set.
+ * HVD_ERR_SET_FOREIGN: this rank is not among them. HVD_ERR_MISMATCH: a rank gives other ranks, or is in
+ * hvd_join; there is no new set. Ranks whose lists differ in more than that may wait for one another: the
+ * stall check names them. HVD_ERR_INVALID: also when the job has more than 4096 ranks and n > 1. A rank is in
+ * 4096 such sets at most, and is the first rank of at most 8,384,512 / hvd_size() of them. */
+int hvd_set_open(const char *name, const int *ranks, int n, hvd_set *set);
+/* Closes a set of hvd_set_open. Its ranks call it. When it returns, all have called, and its number and name
+ * may be used again. No other thread may use the set. HVD_ERR_IN_PROGRESS: as for hvd_set_remove. The results
+ * of hvd_allreduce_shared in the set are gone. A set whose tensors were in memory of a device keeps its place
+ * until hvd_shutdown. */
+int hvd_set_close(hvd_set set);
 /* Returns this rank's index in the set; HVD_ERR_SET_FOREIGN: the rank is not in the set. */
 int hvd_set_rank(hvd_set set);
 /* Returns the set's number of ranks. */

@@ -113,7 +113,7 @@ uninstall: ## removes what install put there, and the directories that it made i
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3) \
 	    $(addprefix $(DESTDIR)$(SYSTEMD_UNITDIR)/,$(SYSTEMD_UNITS)) $(addprefix $(DESTDIR)$(SYSTEMD_BASE)/,sysusers.d/hvd.conf tmpfiles.d/hvd.conf)
 	$(if $(PYTHON_FILES),rm -f $(addprefix $(DESTDIR)$(PYTHON_SITE)/,$(PYTHON_FILES)); rm -rf $(patsubst %,$(DESTDIR)%/__pycache__,$(PYTHON_DIRS)); \
-	    rm -f $(PYTHON_CACHE)/hvdrun_horovod.*.pyc; rmdir $(PYTHON_CACHE) 2>/dev/null || :)
+	    rm -f $(PYTHON_CACHE)/hvdrun_horovod.*.pyc $(PYTHON_CACHE)/hvdrun_torch.*.pyc; rmdir $(PYTHON_CACHE) 2>/dev/null || :)
 	[ ! -L $(TO)/bin/horovodrun ] || rm -f $(TO)/bin/horovodrun
 	! cmp -s contrib/systemd/agent.conf $(DESTDIR)$(AGENT_CONF) || rm -f $(DESTDIR)$(AGENT_CONF)
 	@made=$$(sort -ru $(DESTDIR)$(DIRS_MADE) 2>/dev/null); rm -f $(DESTDIR)$(DIRS_MADE); \

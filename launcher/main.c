@@ -14,6 +14,7 @@
 #include "launcher/cli/config.h"
 #include "launcher/cli/horovod_flags.h"
 #include "launcher/cli/programs.h"
+#include "launcher/elastic/discovery.h"
 #include "launcher/job/dry_run.h"
 #include "launcher/job/job.h"
 #include "launcher/plan/hosts.h"
@@ -58,6 +59,9 @@ static int find_hosts(struct config *config, const char *hostname, struct host_l
         return hosts_parse(hosts, config->hosts, from, e);
     }
     *all = true;
+    if (config->host_discovery_script)
+        return discovery_first(config->host_discovery_script, (uint32_t)config->slots_per_host,
+                               (uint32_t)config->num_proc, (uint64_t)config->elastic_timeout_ms, hosts, e);
     if (config->hostfile)
         return hosts_read_file(hosts, config->hostfile, e);
     int found = find_allocated(config, hostname, hosts, e);
@@ -80,6 +84,21 @@ static void fill_standard_descriptors(void)
         close(fd);
 }
 
+/* An elastic job begins as large as the slots that are known allow. */
+static void size_elastic(struct config *config, const struct host_list *hosts)
+{
+    int64_t slots = 0;
+    for (size_t i = 0; i < hosts->count; i++) {
+        if (!hosts->host[i].slots)
+            return;
+        slots += hosts->host[i].slots;
+    }
+    if (config->max_np && slots > config->max_np)
+        slots = config->max_np;
+    if (slots > config->num_proc && config->max_np)
+        config->num_proc = slots;
+}
+
 static int run_job(struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
@@ -91,6 +110,8 @@ static int run_job(struct config *config, struct host_list *hosts, struct err *e
         return -1;
     for (size_t i = 0; config->slots_per_host && i < hosts->count; i++)
         hosts_resolve(&hosts->host[i], (uint32_t)config->slots_per_host);
+    if (config->elastic)
+        size_elastic(config, hosts);
     horovod_flags_say(config);
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);

@@ -11,14 +11,22 @@ PYTHON_INCLUDE := $(shell $(PYTHON) -c 'import os, sys, sysconfig; path = syscon
 PYTHON_TO      := $(BUILD)/python
 PYTHON_EXT_SRC := $(wildcard python/src/*.c)
 PYTHON_EXT     := $(PYTHON_TO)/hvdrun/_hvd.abi3.so
-PYTHON_SRC     := python/hvdrun_horovod.py $(shell find python/hvdrun python/horovod -name '*.py' -o -name '*.pyi' -o -name py.typed 2>/dev/null)
-PYTHON_PACKAGE := $(if $(PYTHON_INCLUDE),$(PYTHON_EXT) $(patsubst python/%,$(PYTHON_TO)/%,$(PYTHON_SRC)))
+PYTHON_SRC     := python/hvdrun_horovod.py python/hvdrun_torch.py $(shell find python/hvdrun python/horovod -name '*.py' -o -name '*.pyi' -o -name py.typed 2>/dev/null)
+# What tells pip and PyTorch of the package. A wheel has a METADATA of its own.
+PYTHON_INFO    := $(addprefix $(PYTHON_TO)/hvdrun-$(VERSION).dist-info/,METADATA entry_points.txt)
+PYTHON_PACKAGE := $(if $(PYTHON_INCLUDE),$(PYTHON_EXT) $(PYTHON_INFO) $(patsubst python/%,$(PYTHON_TO)/%,$(PYTHON_SRC)))
 
 $(call obj,$(PYTHON_EXT_SRC)): CFLAGS_ALL += -DPy_LIMITED_API=0x030B0000 -isystem $(PYTHON_INCLUDE) -fvisibility=hidden
 $(PYTHON_EXT): $(call obj,$(PYTHON_EXT_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd $(foreach d,../.. ../../.. ../../../../lib,-Wl$(comma)-rpath$(comma)'$$ORIGIN/$(d)') -lm
+$(PYTHON_TO)/hvdrun-$(VERSION).dist-info/METADATA:
+	@mkdir -p $(@D)
+	$(Q)printf '%s\n' 'Metadata-Version: 2.1' 'Name: hvdrun' 'Version: $(VERSION)' > $@
+$(PYTHON_TO)/hvdrun-$(VERSION).dist-info/entry_points.txt: python/entry_points.txt
+	@mkdir -p $(@D)
+	$(Q)cp -f $< $@
 $(PYTHON_TO)/%: python/%
 	@mkdir -p $(@D)
 	$(Q)cp -f $< $@

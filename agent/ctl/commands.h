@@ -1,6 +1,5 @@
 /* The commands of hvdctl that have a file of their own. */
-#ifndef HVD_AGENT_CTL_COMMANDS_H
-#define HVD_AGENT_CTL_COMMANDS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ bool ctl_waiting(const struct ctl_config *c);
 /* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns
  * the exit status. */
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
-
-#endif

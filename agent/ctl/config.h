@@ -1,6 +1,5 @@
 /* The options of hvdctl, in one table (common/options/options.h). They may stand anywhere. */
-#ifndef HVD_AGENT_CTL_CONFIG_H
-#define HVD_AGENT_CTL_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ struct ctl_config {
 /* -1 with *e (ERR_USAGE). */
 int ctl_config_parse(struct ctl_config *c, int argc, char *const argv[], struct err *e);
 extern const struct options_program ctl_program;
-
-#endif

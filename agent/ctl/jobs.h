@@ -4,8 +4,7 @@
  * owned by the user whose number it has, no link is followed, and nothing is sent to a socket before the
  * process at its other end is known to be that user's. Of a user with more than CTL_JOBS_OF_USER directories
  * some are left out, so that no user hides the jobs of others behind a multitude. */
-#ifndef HVD_AGENT_CTL_JOBS_H
-#define HVD_AGENT_CTL_JOBS_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -54,5 +53,3 @@ Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e);
 void ctl_ask_close(struct ctl_ask *a);
 /* The one answer about the state of a job. */
 Hvd__Answer *ctl_ask_status(const struct ctl_job *job, int timeout_ms, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* The output of hvdctl: jobs and GPUs for people and as JSON, and jobs for Prometheus. */
-#ifndef HVD_AGENT_CTL_SHOW_H
-#define HVD_AGENT_CTL_SHOW_H
+#pragma once
 
 #include <stdio.h>
 #include <sys/types.h>
@@ -33,5 +32,3 @@ void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hv
 /* gpus.c: the GPUs of a node, on stdout. */
 void show_gpus(Hvd__Gpus *g);
 void show_gpus_json(const Hvd__Gpus *g);
-
-#endif

@@ -4,8 +4,7 @@
  * said (SO_LINGER), a file of a FUSE file system asks a process. The same is true of descriptors that were
  * sent and not received: they end with the socket in whose queue they lie. So each set is closed by a thread
  * of its own, which may never end; the owner bounds the number of threads. */
-#ifndef HVD_AGENT_DAEMON_ASYNC_CLOSE_H
-#define HVD_AGENT_DAEMON_ASYNC_CLOSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ bool close_if_read(int socket);
 /* Can whoever holds such a descriptor close it at once, and find out what it is without asking a file system?
  * True of pipes and unix sockets. */
 bool close_is_harmless(int fd);
-
-#endif

@@ -4,8 +4,7 @@
  * It is read when the daemon starts and when it is asked to reload (SIGHUP); a file that is wrong changes
  * nothing then. Root must be its owner, and no other user may write it. No variable of the environment has a
  * say. */
-#ifndef HVD_AGENT_DAEMON_CONFIG_H
-#define HVD_AGENT_DAEMON_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -107,5 +106,3 @@ int daemon_config_read(struct daemon_config *c, int argc, char *const argv[], st
 void daemon_config_free(struct daemon_config *c);
 /* True when this user, a member of these groups, may run jobs. */
 bool daemon_config_allows(const struct daemon_config *c, uid_t uid, const gid_t *groups, size_t count);
-
-#endif

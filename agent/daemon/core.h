@@ -3,8 +3,7 @@
  * The parts (admission/, gpu/, metrics/, sessions.h) call one another downward only, and this file never
  * calls a part that calls it. A call that must go up is an event: the part calls a function of `struct
  * daemon_events`, which daemon.c has filled. */
-#ifndef HVD_AGENT_DAEMON_CORE_H
-#define HVD_AGENT_DAEMON_CORE_H
+#pragma once
 
 #include <limits.h>
 #include <uv.h>
@@ -87,5 +86,3 @@ void daemon_drain(struct daemon *d, const char *reason, struct err *e);
 void daemon_queue_changed(struct daemon *d);
 /* The queue is served after so many milliseconds, or when something changes. */
 void daemon_serve_queue_in(struct daemon *d, uint64_t ms);
-
-#endif

@@ -12,8 +12,7 @@
  *   SIGTERM  the end; jobs go on
  *
  * It fails, with a status that makes systemd start it again, when the connection to systemd is lost. */
-#ifndef HVD_AGENT_DAEMON_DAEMON_H
-#define HVD_AGENT_DAEMON_DAEMON_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ int daemon_main(int argc, char *const argv[]);
 
 /* `hvdagent attach` (protocol/attach.c). `must_be_managed`: no managed agent is a refusal. */
 int attach_main(bool must_be_managed, bool *managed);
-
-#endif

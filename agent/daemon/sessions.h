@@ -1,7 +1,6 @@
 /* Sessions that have a lease: from the word of systemd that a session runs, over its reports, to the end of
  * its lease. Keeps the leases and the totals of the node in step. */
-#ifndef HVD_AGENT_DAEMON_SESSIONS_H
-#define HVD_AGENT_DAEMON_SESSIONS_H
+#pragma once
 
 #include "agent/daemon/core.h"
 
@@ -14,5 +13,3 @@ void sessions_end(struct daemon *d, const char *unit);
 /* At the start: ends the leases of sessions that ended while no daemon ran. -1 with *e: systemd did not say
  * which units there are. */
 int sessions_recover(struct daemon *d, struct err *e);
-
-#endif

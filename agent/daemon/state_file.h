@@ -1,7 +1,6 @@
 /* Short texts that a managed agent keeps in files beside its leases, so that a restart does not forget them:
  * root's word to take no new jobs, and the name of the node. */
-#ifndef HVD_AGENT_DAEMON_STATE_FILE_H
-#define HVD_AGENT_DAEMON_STATE_FILE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ int drain_write(const char *directory, const char *reason, struct err *e);
  * address of the node; hvdrun sorts nodes by it (--wait). Makes one where there is none. A file that cannot
  * be written is warned of: then the name ends with the daemon. */
 int node_id_open(const char *directory, char text[NODE_ID_TEXT], struct err *e);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Nothing here waits, but for units_list, which is for the start. When the connection ends, so does the
  * daemon (lost): all that it knows is on disk, and systemd starts it again. */
-#ifndef HVD_AGENT_DAEMON_UNITS_H
-#define HVD_AGENT_DAEMON_UNITS_H
+#pragma once
 
 #include <uv.h>
 
@@ -24,5 +23,3 @@ int units_open(struct units *u, uv_loop_t *loop, const struct systemd_events *ev
 void units_close(struct units *u);
 int units_start(struct units *u, const struct systemd_service *service, struct err *e);
 int units_list(struct units *u, const char *pattern, void (*see)(void *ctx, const char *unit), struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * a GPU in MIG mode counts as one; CUDA knows them by UUID alone, and shows a process no more than one. The
  * list that workers get is the host's own CUDA_VISIBLE_DEVICES, as a batch system sets it, or all in the
  * order of the PCI bus, so that set_device(local_rank) means the same GPU in every program. */
-#ifndef HVD_AGENT_GPU_GPU_H
-#define HVD_AGENT_GPU_GPU_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ bool gpu_unknown(const char *list, uint32_t gpus, char *entry, size_t size);
  * list that names no GPU stays as it is, since without one the worker would see them all. */
 const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, uint32_t local_rank,
                         char *text, size_t size);
-
-#endif

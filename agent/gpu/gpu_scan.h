@@ -5,8 +5,7 @@
  * starts this process with common/process/gpu_probe.h and waits with a limit. The process drops what it does
  * not need (privileges, the right to get new ones, core files) before it opens the library. Root's process
  * keeps the rights to make the driver's devices while there are none. */
-#ifndef HVD_AGENT_GPU_GPU_SCAN_H
-#define HVD_AGENT_GPU_GPU_SCAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ Hvd__Gpus *gpu_scan(const struct gpu_places *places, bool libraries);
 void gpu_scan_free(Hvd__Gpus *g);
 /* `libraries`: the versions of NCCL and CUDA's library, too. Returns the exit status. */
 int gpu_scan_main(bool libraries);
-
-#endif

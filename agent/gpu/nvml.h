@@ -4,8 +4,7 @@
  *
  * It may hang for as long as the driver does: only a process that others can do without opens it
  * (gpu_scan.h). */
-#ifndef HVD_AGENT_GPU_NVML_H
-#define HVD_AGENT_GPU_NVML_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -83,5 +82,3 @@ bool nvml_is_there(void);
  * NULL), nothing must be closed. */
 const char *nvml_open(struct nvml *n);
 void nvml_close(struct nvml *n);
-
-#endif

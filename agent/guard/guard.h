@@ -12,8 +12,7 @@
  * bounded.
  *
  * The guard beats back. One that was stopped is continued by the session; a job need not fail for it. */
-#ifndef HVD_AGENT_GUARD_GUARD_H
-#define HVD_AGENT_GUARD_GUARD_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -81,5 +80,3 @@ void guard_owns_directory(struct guard *g, const char *path);
  * killed. Returns the exit status: 0 when nothing is left, 1 when processes cannot be killed (they are
  * named), 2 for a bad name. */
 int sweep_job(const char *job, bool now);
-
-#endif

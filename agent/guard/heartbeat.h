@@ -4,8 +4,7 @@
  * frozen: a look that comes much later than the interval starts the count anew. And the peer's messages may
  * lie unread: an overdue peer is in DOUBT first, then the owner reads whatever waits. Only a second look in a
  * row without news says DEAD. */
-#ifndef HVD_AGENT_GUARD_HEARTBEAT_H
-#define HVD_AGENT_GUARD_HEARTBEAT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ uint64_t heartbeat_interval(const struct heartbeat *h);
 uint64_t heartbeat_next_ms(const struct heartbeat *h, uint64_t now);
 /* After DOUBT: read what waits, then look again at once. */
 enum heartbeat_verdict heartbeat_look(struct heartbeat *h, uint64_t now);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Libraries that put files for shared memory somewhere get a directory in /dev/shm as well, made when it is
  * needed, with the same rules and the same end: /dev/shm/hvd-<uid>/<job>-<host index>. */
-#ifndef HVD_AGENT_GUARD_JOB_DIR_H
-#define HVD_AGENT_GUARD_JOB_DIR_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -72,5 +71,3 @@ void sent_dir_remove(struct sent_dir *d);
 /* Empties the directory `name` in directory `at` and removes it, with directories in it up to `deep` levels;
  * links are removed, never followed. -1 with errno when it is still there, or was not. */
 int remove_tree(int at, const char *name, int deep);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A process is named by its number and the time of its start, so a later process with the same number is
  * never taken for it. */
-#ifndef HVD_AGENT_GUARD_JOB_RECORD_H
-#define HVD_AGENT_GUARD_JOB_RECORD_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -27,5 +26,3 @@ int job_note_write(int directory, pid_t guard, uint32_t grace_ms, struct err *e)
 int job_note_read(int directory, struct job_note *note);
 /* A pidfd of that very process when it lives, is ours and an hvdagent; else -1. */
 int job_note_hold(const struct job_note_process *p);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Only limits that might not suffice are found, because a launch pays for reading them. A limit that cannot
  * be read is taken for none. */
-#ifndef HVD_AGENT_INSPECT_LIMITS_H
-#define HVD_AGENT_INSPECT_LIMITS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ uint64_t limits_tasks(const char *loadavg);
 uint64_t limits_threads_of(const char *status, uint64_t uid);
 /* May it exceed its user's processes (CAP_SYS_ADMIN or CAP_SYS_RESOURCE)? */
 bool limits_exempt(const char *status);
-
-#endif

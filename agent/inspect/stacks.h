@@ -9,8 +9,7 @@
  * A tool that is late is killed with all processes that it started. The kernel then releases the process that
  * the tool has traced. A process that was stopped before is stopped again; any other process goes on. Nothing
  * here waits for a tool: the reaper says when one has ended. */
-#ifndef HVD_AGENT_INSPECT_STACKS_H
-#define HVD_AGENT_INSPECT_STACKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -87,5 +86,3 @@ void stacks_close(struct stacks *stacks);
  * Long stacks lose their middle; what does not fit into `size` is left out at the end. False when there is no
  * frame in `text`. */
 bool stacks_parse(const char *text, pid_t pid, char *out, size_t size);
-
-#endif

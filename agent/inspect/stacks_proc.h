@@ -1,8 +1,7 @@
 /* A process as /proc describes it: its state, the call it waits in, and the processes of a worker that are
  * worth a look. A shell or launcher that only waits for its children is not worth a look; its children
  * are. */
-#ifndef HVD_AGENT_INSPECT_STACKS_PROC_H
-#define HVD_AGENT_INSPECT_STACKS_PROC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ bool inspect_parse_wait(const char *syscall_text, const char *wchan, char *out, 
 bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children);
 /* The processes to look at, from `worker` downwards. Returns how many, at most `max`. */
 size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max);
-
-#endif

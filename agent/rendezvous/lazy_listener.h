@@ -1,7 +1,6 @@
 /* A port on loopback at which workers' libraries knock: listening before the workers start, served only from
  * the first connection on. Connections of other users are closed. */
-#ifndef HVD_AGENT_RENDEZVOUS_LAZY_LISTENER_H
-#define HVD_AGENT_RENDEZVOUS_LAZY_LISTENER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ int lazy_listener_open(struct lazy_listener *d, uv_loop_t *loop, void (*on_clien
                        void *ctx, struct err *e);
 /* Also when it was never opened, if it is all zeros. */
 void lazy_listener_close(struct lazy_listener *d);
-
-#endif

@@ -1,6 +1,5 @@
 /* The user of the process at the other end of a loopback connection, from the kernel's socket tables. */
-#ifndef HVD_AGENT_RENDEZVOUS_PEER_OWNER_H
-#define HVD_AGENT_RENDEZVOUS_PEER_OWNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ struct peer_owner {
  * kernel does not know it, or nobody has it open any more. */
 int peer_owner(struct peer_owner *p, int fd, uid_t *uid, struct err *e);
 void peer_owner_close(struct peer_owner *p);
-
-#endif

@@ -8,8 +8,7 @@
  * for some bind(2) only. A faulty client loses its call or connection, and the job goes on.
  *
  * All on the session's loop thread. */
-#ifndef HVD_AGENT_RENDEZVOUS_RENDEZVOUS_H
-#define HVD_AGENT_RENDEZVOUS_RENDEZVOUS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,8 +26,9 @@ struct rendezvous_events {
     /* A sentence for the user; `level` as in common/base/log.h. */
     void (*notice)(void *ctx, uint32_t level, const char *text);
     /* A rank of this host asks for the end of the whole job with this exit status, as MPI_Abort does. Also
-     * within rank_ended of that rank, when it left things undone: an exit status 0 becomes this one then. */
-    void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
+     * within rank_ended of that rank, when it left things undone: an exit status 0 becomes this one then.
+     * `time`: of the call, by clock_now(). */
+    void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text, uint64_t time);
     /* A signal for a rank of this host and its children, in the name of another rank. */
     void (*signal)(void *ctx, uint32_t rank, int number);
     /* A rank of this host has something to say to the user, by its library; RENDEZVOUS_SAID_MAX at most. */
@@ -86,8 +86,10 @@ int rendezvous_open(struct rendezvous *r, struct err *e);
 void rendezvous_rank_ended(struct rendezvous *r, uint32_t rank, const char *how);
 void rendezvous_close(struct rendezvous *r);
 
+/* Does a program of this host's workers look so to `detect` (detect.h)? */
+bool rendezvous_detects(const struct rendezvous *r,
+                        bool (*detect)(char *const *argv, const char *search, const char *wdir));
+
 /* ---- the plan, for the methods ------------------------------------------------------------------------- */
 /* The host of a rank below spawn->size. */
 uint32_t rendezvous_host_of(const struct rendezvous *r, uint32_t rank);
-
-#endif

@@ -92,6 +92,13 @@ static const char *on_signal_message(struct session *s, const Hvd__Control *m)
     int number = m->signal->number;
     if (number <= 0 || number >= NSIG)
         return "there is no such signal";
+    for (size_t i = 0; i < m->signal->n_rank; i++) {
+        struct worker *w = workers_by_rank(&s->workers, m->signal->rank[i]);
+        if (w)
+            worker_signal(w, number, m->signal->ours);
+    }
+    if (m->signal->n_rank > 0)
+        return NULL;
     log_debug("signal %d (%s) for the workers", number, strsignal(number));
     if (number == SIGTSTP || number == SIGCONT)
         heartbeat_suspend(&s->launcher.heartbeat, number == SIGTSTP, clock_now());
@@ -128,7 +135,7 @@ static const char *on_window(struct session *s, const Hvd__Control *m)
 static const char *on_rank_ended(struct session *s, const Hvd__Control *m)
 {
     uint32_t rank = m->rank_ended->rank;
-    if (!s->spawn || rank >= s->spawn->size || workers_by_rank(&s->workers, rank))
+    if (!s->spawn || (rank >= s->spawn->size && !s->spawn->elastic) || workers_by_rank(&s->workers, rank))
         return "that rank is here, or nowhere";
     session_parts_rank_ended(s, m->rank_ended);
     return NULL;
@@ -199,6 +206,8 @@ static const char *on_arrival(struct session *s, const Hvd__Control *m)
     X(PING, FROM(READY, LEAVING), 0, false, on_ping)                                                         \
     X(PONG, FROM(READY, LEAVING), 0, false, on_arrival)                                                      \
     X(LINKS, WORKS, FAILS, true, on_links)                                                                   \
+    X(MEMBERSHIP, WORKS, FAILS, false, session_membership)                                                   \
+    X(RECRUIT, WORKS, FAILS, false, session_recruit)                                                         \
     X(LINK_ORDER, WORKS, FAILS, true, session_links_order)                                                   \
     X(SESSION_LINKS, WORKS, FAILS, true, session_links_told)                                                 \
     X(RANK_ENDED, FROM(WAITING, KILLING), IN(LEAVING), false, on_rank_ended)                                 \

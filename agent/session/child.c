@@ -144,7 +144,7 @@ bool child_reaped(struct child *c, pid_t pid, uint32_t status, uint32_t signal)
         snprintf(how, sizeof how, "was killed by signal %u (%s)", signal, strsignal((int)signal));
     else
         snprintf(how, sizeof how, "ended with exit status %u", status);
-    if (c->ending && (signal ? signal != SIGKILL : status != 0)) {
+    if (c->ending && !c->failed && (signal ? signal != SIGKILL : status != 0)) {
         snprintf(text, sizeof text, "%s (pid %d) %s", c->title, (int)pid, how);
         c->events->notice(c->ctx, LOG_ERROR, text);
     }

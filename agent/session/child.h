@@ -4,8 +4,7 @@
  * The process ends when its socket is closed. It has failed when it died unasked, broke the protocol, or did
  * not say for too long that it moves. The owner is told of a failure once, with a sentence. The owner owns
  * the session's end of the socket, and closes it in let_go. */
-#ifndef HVD_AGENT_SESSION_CHILD_H
-#define HVD_AGENT_SESSION_CHILD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ void child_end(struct child *c);
 bool child_reaped(struct child *c, pid_t pid, uint32_t status, uint32_t signal);
 /* The timer is closed when the loop has run again. */
 void child_close(struct child *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* The lowest services of a session: every other file of the folder may call these functions. */
-#ifndef HVD_AGENT_SESSION_CORE_H
-#define HVD_AGENT_SESSION_CORE_H
+#pragma once
 
 #include "agent/session/session.h"
 
@@ -32,5 +31,3 @@ void session_schedule_check(struct session *s);
 /* ---- the job's directory ------------------------------------------------------------------------------- */
 /* Makes the directory, unless it is there, and tells the parts; `need` may be NULL. */
 int session_make_directory(struct session *s, const struct job_dir_need *need, struct err *e);
-
-#endif

@@ -29,14 +29,34 @@ static void on_link(void *ctx, Hvd__Link *link)
     session_send_control(ctx, &m);
 }
 
-static void on_initialized(void *ctx, uint32_t rank)
+static void on_initialized(void *ctx, Hvd__EngineRank *rank)
 {
     struct session *s = ctx;
-    struct worker *w = workers_by_rank(&s->workers, rank);
-    if (w) {
-        w->initialized = true;
-        w->shut_down = false;
-    }
+    struct worker *w = workers_by_rank(&s->workers, rank->rank);
+    if (!w)
+        return;
+    w->initialized = true;
+    w->shut_down = false;
+    s->engine->poisoned = false; /* of an elastic job's former membership */
+    if (!s->spawn->elastic)
+        return;
+    CONTROL(m, ENTERED, entered, rank);
+    session_send_control(s, &m);
+}
+
+static void on_waits(void *ctx, Hvd__EngineRank *rank)
+{
+    struct session *s = ctx;
+    if (!workers_by_rank(&s->workers, rank->rank))
+        return;
+    CONTROL(m, WAITS, waits, rank);
+    session_send_control(s, &m);
+}
+
+static void on_unreachable(void *ctx, Hvd__Unreachable *host)
+{
+    CONTROL(m, UNREACHABLE, unreachable, host);
+    session_send_control(ctx, &m);
 }
 
 static void on_shut_down(void *ctx, uint32_t rank)
@@ -104,9 +124,9 @@ static void on_counters(void *ctx, const Hvd__Counters *counters)
         p->counted(s);
 }
 
-static const struct engine_host_events engine_events = {on_link,          on_initialized,   on_shut_down,
-                                                        on_poisoned,      on_engine_notice, on_engine_fault,
-                                                        on_engine_failed, on_counters};
+static const struct engine_host_events engine_events = {
+    on_link,         on_initialized,   on_shut_down, on_poisoned, on_engine_notice,
+    on_engine_fault, on_engine_failed, on_counters,  on_waits,    on_unreachable};
 
 /* ---- before the workers -------------------------------------------------------------------------------- */
 
@@ -124,7 +144,9 @@ static int listen_for_workers(struct session *s, struct worker_env_job *env, str
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
     struct engine_place place = {s->dir.path, session_programs_base(s), s->containment.fd, job->heartbeat_ms};
     c.job = s->job.name;
-    c.epoch = s->spawn->epoch;
+    c.epoch = s->spawn->elastic ? !s->spawn->newcomer : s->spawn->epoch;
+    c.elastic = s->spawn->elastic;
+    c.newcomer = s->spawn->newcomer;
     c.key.data = job->secrets->key;
     c.key.len = sizeof job->secrets->key;
     c.size = s->spawn->size;
@@ -150,6 +172,15 @@ static int listen_for_workers(struct session *s, struct worker_env_job *env, str
 void session_engine_links(struct session *s, Hvd__Links *links)
 {
     engine_host_links(&s->engine->host, links);
+}
+
+const char *session_membership(struct session *s, const Hvd__Control *m)
+{
+    if (!s->spawn->elastic)
+        return "the job is not elastic";
+    engine_host_membership(&s->engine->host, m->membership);
+    engine_host_flush(&s->engine->host);
+    return NULL;
 }
 
 bool session_engine_count(struct session *s)

@@ -72,6 +72,14 @@ void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended)
     send_message(h, &m);
 }
 
+void engine_host_membership(struct engine_host *h, Hvd__Membership *membership)
+{
+    Hvd__Engine m = HVD__ENGINE__INIT;
+    m.body_case = HVD__ENGINE__BODY_MEMBERSHIP;
+    m.membership = membership;
+    send_message(h, &m);
+}
+
 bool engine_host_count(struct engine_host *h)
 {
     Hvd__Engine m = HVD__ENGINE__INIT;
@@ -92,6 +100,7 @@ static const struct legal_row rows[] = {
     {BODY(SHUT_DOWN), RUNS, ENDED, false}, {BODY(POISONED), RUNS, ENDED, false},
     {BODY(NOTICE), RUNS, ENDED, false},    {BODY(FAULT), RUNS, ENDED, false},
     {BODY(COUNTERS), RUNS, ENDED, false},  {BODY(PING), RUNS, ENDED, false},
+    {BODY(WAITS), RUNS, ENDED, false},     {BODY(UNREACHABLE), RUNS, ENDED, false},
 };
 static const struct legal_table table = LEGAL_TABLE(rows, legal_engine_name);
 
@@ -104,7 +113,13 @@ static void handle_message(struct engine_host *h, const Hvd__Engine *m)
         h->events->link(h->ctx, m->link);
         break;
     case HVD__ENGINE__BODY_INITIALIZED:
-        h->events->initialized(h->ctx, m->initialized->rank);
+        h->events->initialized(h->ctx, m->initialized);
+        break;
+    case HVD__ENGINE__BODY_WAITS:
+        h->events->waits(h->ctx, m->waits);
+        break;
+    case HVD__ENGINE__BODY_UNREACHABLE:
+        h->events->unreachable(h->ctx, m->unreachable);
         break;
     case HVD__ENGINE__BODY_SHUT_DOWN:
         h->events->shut_down(h->ctx, m->shut_down->rank);

@@ -11,8 +11,7 @@
  * Frames are those of common/protocol/frame.h with kind FRAME_CONTROL, session 0, one Engine message each,
  * sequences from 0. Messages before the engine runs (ranks that ended, links) wait in the queue behind the
  * config. */
-#ifndef HVD_AGENT_SESSION_ENGINE_HOST_H
-#define HVD_AGENT_SESSION_ENGINE_HOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,7 +28,7 @@
 
 struct engine_host_events {
     void (*link)(void *ctx, Hvd__Link *link);
-    void (*initialized)(void *ctx, uint32_t rank);
+    void (*initialized)(void *ctx, Hvd__EngineRank *rank);
     void (*shut_down)(void *ctx, uint32_t rank);
     /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). `why` is
      * the sentence of a rank that gave up, else "". */
@@ -41,6 +40,9 @@ struct engine_host_events {
     void (*failed)(void *ctx, const char *text);
     /* The answer to engine_host_count. */
     void (*counters)(void *ctx, const Hvd__Counters *counters);
+    /* Elastic jobs: a worker waits for a membership; a host cannot be reached. */
+    void (*waits)(void *ctx, Hvd__EngineRank *rank);
+    void (*unreachable)(void *ctx, Hvd__Unreachable *host);
 };
 
 enum engine_host_state { ENGINE_NONE, ENGINE_LISTENING, ENGINE_RUNNING, ENGINE_ENDED };
@@ -75,6 +77,7 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
                        void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e);
 void engine_host_links(struct engine_host *h, Hvd__Links *links);
 void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
+void engine_host_membership(struct engine_host *h, Hvd__Membership *m);
 /* Asks what was counted. false: there is no engine to ask. */
 bool engine_host_count(struct engine_host *h);
 /* Messages to it wait for this call, so that many which came together wake it once. */
@@ -88,5 +91,3 @@ bool engine_host_is_failing(const struct engine_host *h);
 /* True when `pid` was the engine. */
 bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint32_t signal);
 void engine_host_close(struct engine_host *h);
-
-#endif

@@ -1,6 +1,5 @@
 /* Facts about this host for the launcher: its name, slots, addresses, free ports. */
-#ifndef HVD_AGENT_SESSION_HOST_FACTS_H
-#define HVD_AGENT_SESSION_HOST_FACTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void host_interfaces(char *const *address, size_t count, char *names, size_t siz
  * filter. */
 int host_addresses(const char *const *filter, size_t filters, char ***out, size_t *count, struct err *e);
 void host_addresses_free(char **address, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* The last output of this host's ranks, in the order in which it came, for hvdctl logs. A ring of fixed size;
  * the oldest pieces give way. */
-#ifndef HVD_AGENT_SESSION_OUTPUT_HISTORY_H
-#define HVD_AGENT_SESSION_OUTPUT_HISTORY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void output_history_add(struct output_history *r, uint32_t rank, enum frame_stre
 /* Calls `see` with each piece, the oldest first. */
 void output_history_each(const struct output_history *r,
                          void (*see)(void *ctx, const struct output_piece *piece), void *ctx);
-
-#endif

@@ -3,8 +3,7 @@
  * session.c holds the table. Hooks are called in the order of the table, `close` and `free` in the reverse
  * order. To remove a part, remove its file, its row of the table, its state in session.h and its section
  * below. */
-#ifndef HVD_AGENT_SESSION_PARTS_H
-#define HVD_AGENT_SESSION_PARTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -102,7 +101,8 @@ uint32_t session_servers_end_ms(const struct session *s);
  * launcher, and returns NULL or the reason why the message is refused although it is legal. */
 extern const struct session_part session_part_liveness, session_part_programs, session_part_preload,
     session_part_status, session_part_binding, session_part_rendezvous, session_part_gpus,
-    session_part_engine, session_part_mps, session_part_stacks, session_part_report, session_part_spawning;
+    session_part_engine, session_part_mps, session_part_stacks, session_part_report, session_part_spawning,
+    session_part_error_file;
 
 /* liveness.c: the launcher, the guard and this session show each other that they live. */
 void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
@@ -144,6 +144,8 @@ const char *session_links_told(struct session *s, const Hvd__Control *m);
 
 /* engine.c: the collectives engine. */
 pid_t session_engine_pid(const struct session *s);
+/* The ranks of an elastic job change. */
+const char *session_membership(struct session *s, const Hvd__Control *m);
 void session_engine_links(struct session *s, Hvd__Links *links);
 /* Asks the engine to count; false: there is no engine to ask. The hook `counted` follows. */
 bool session_engine_count(struct session *s);
@@ -165,13 +167,13 @@ void session_free_job(struct session *s);
 const char *session_spawn(struct session *s, const Hvd__Control *m);
 /* Starts all workers; posts EV_EXECUTED or EV_REFUSED, now or later. */
 void session_start_workers(struct session *s);
-/* Tells the launcher all pids. */
-void session_send_spawned(struct session *s);
+/* Tells the launcher the pids of the workers from the `first` on. */
+void session_send_spawned(struct session *s, size_t first);
+/* Workers of an elastic job that come later. */
+const char *session_recruit(struct session *s, const Hvd__Control *m);
 /* channel.c: the launcher's messages and the workers' output. */
 extern const struct stdio_events session_stdio_events;
 /* Outlets read on when the bulk queue has room again. */
 void session_resume_output(struct session *s);
 int session_channel_open(struct session *s, struct err *e);
 void session_channel_close(struct session *s);
-
-#endif

@@ -1,8 +1,7 @@
 /* The ports of this host that its workers are promised: rank 0's MASTER_PORT and coordinator port, and one
  * for each rank where a contract asks for that. Without --port-range they are any that the kernel gives to
  * nobody by itself; of a range they are ours until the session ends. */
-#ifndef HVD_AGENT_SESSION_PORTS_H
-#define HVD_AGENT_SESSION_PORTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ struct session_ports {
 /* `ranks`: how many may come here. */
 int session_ports_choose(struct session_ports *p, const Hvd__Hello *hello, uint32_t ranks, struct err *e);
 void session_ports_close(struct session_ports *p);
-
-#endif

@@ -1,8 +1,7 @@
 /* Problems that would keep the workers from starting here, found when the launcher says Hello and told in
  * Welcome: so the launcher knows the problems of all hosts before a worker was started anywhere. An
  * unforeseen problem still fails at Spawn, which checks again. */
-#ifndef HVD_AGENT_SESSION_PREFLIGHT_H
-#define HVD_AGENT_SESSION_PREFLIGHT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ struct preflight {
 int preflight_directory(const char *wdir, const char *launcher_dir, bool or_home, char *out, size_t size,
                         struct err *e);
 void preflight_find(struct preflight *p, const Hvd__Preflight *asked);
-
-#endif

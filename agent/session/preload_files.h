@@ -1,8 +1,7 @@
 /* Files that the launcher copies into the job's directory before the workers start (--preload): taken one
  * after the other, in the order in which they were announced, each checked against its SHA-256 when its last
  * byte is there. After a failure the caller gives up the job, and with it the directory. */
-#ifndef HVD_AGENT_SESSION_PRELOAD_FILES_H
-#define HVD_AGENT_SESSION_PRELOAD_FILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ bool preload_files_are_complete(const struct preload_files *p);
 bool preload_files_path(const struct preload_files *p, uint32_t number, char *out, size_t size);
 /* The files stay: they go with the job's directory. */
 void preload_files_close(struct preload_files *p);
-
-#endif

@@ -11,6 +11,7 @@
 #include "agent/session/parts.h"
 #include "agent/worker/processors.h"
 #include "common/base/log.h"
+#include "common/base/clock.h"
 
 #define ABORT_MS       500 /* then a rank that has asked for the end is killed */
 #define SILENCE_MIN_MS 5000
@@ -71,11 +72,13 @@ static void on_abort_late(uv_timer_t *timer)
             (void)kill(-s->workers.item[i].pid, SIGKILL);
 }
 
-/* The rank ends soon, and with the status that it asked for. A rank that has ended with status 0 has failed
- * as well when its library says so. */
-static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
+/* The rank ends soon, and with the status that it asked for; its fault is as old as the call. The others may
+ * hear of the closed connections of that rank before its process is reaped, and ask for the end too. A rank
+ * that has ended with status 0 has failed as well when its library says so. */
+static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text, uint64_t time)
 {
     struct session *s = ctx;
+    uint64_t now = clock_now();
     struct worker *w = workers_by_rank(&s->workers, rank);
     if (!w || w->aborted || w->reported)
         return;
@@ -91,6 +94,7 @@ static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text
         session_send_notice(s, LOG_WARNING, "rank %u: %s", rank, text);
         return;
     }
+    w->time = time > now ? now : time < w->began ? w->began : time;
     (void)kill(-w->pid, SIGTERM);
     if (!uv_is_active((uv_handle_t *)&s->rendezvous->abort_timer))
         uv_timer_start(&s->rendezvous->abort_timer, on_abort_late, ABORT_MS, 0);

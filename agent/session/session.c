@@ -21,19 +21,13 @@
 
 /* The features of a session, in the order in which they prepare the workers' start. */
 static const struct session_part *const parts[] = {
-    &session_part_spawning,
-    &session_part_liveness,
-    &session_part_programs,
-    &session_part_preload,
-    &session_part_status,
-    &session_part_binding,
-    &session_part_rendezvous,
-    &session_part_gpus,
-    &session_part_engine,
-    &session_part_mps,
-    &session_part_stacks,
-    &session_part_report,
-    NULL,
+    &session_part_spawning,   &session_part_liveness,
+    &session_part_programs,   &session_part_preload,
+    &session_part_status,     &session_part_binding,
+    &session_part_rendezvous, &session_part_gpus,
+    &session_part_engine,     &session_part_mps,
+    &session_part_stacks,     &session_part_error_file,
+    &session_part_report,     NULL,
 };
 
 static void leave_other_version(void *owner);
@@ -184,7 +178,7 @@ static void check_progress(struct session *s)
     report_exits(s);
     switch (s->fsm.state) {
     case SESSION_RUNNING:
-        if (s->workers.unreported == 0)
+        if (s->workers.unreported == 0 && !s->spawn->elastic) /* more workers may come to an elastic job */
             fsm_post(&s->fsm, EV_FINISHED);
         break;
     case SESSION_REFUSING:
@@ -245,7 +239,8 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     w->signal = w->aborted ? 0 : child->signal;
     w->core_dumped = child->core_dumped;
     w->oom = w->signal == SIGKILL && !worker_was_ended_by_us(w) && oom_explains(&s->oom);
-    w->time = clock_now();
+    if (!w->aborted)
+        w->time = clock_now();
     w->peak_kib = child->peak_kib;
     w->user_us = child->user_us;
     w->system_us = child->system_us;
@@ -287,7 +282,7 @@ static void start_workers(void *owner)
 static void report_running(void *owner)
 {
     struct session *s = owner;
-    session_send_spawned(s);
+    session_send_spawned(s, 0);
     EACH_PART(s, p, running)
         p->running(s);
     session_schedule_check(s);

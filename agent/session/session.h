@@ -24,8 +24,7 @@
  *   hello.c, spawn.c, the parts    a feature each; a part owns its state and registers in parts.h
  *   core.c, parts.c                send, fail, check later; the walks over the table of parts
  */
-#ifndef HVD_AGENT_SESSION_SESSION_H
-#define HVD_AGENT_SESSION_SESSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -95,6 +94,8 @@ enum session_event { SESSION_EVENTS(SESSION_EVENT_NUMBER) };
 
 #define SESSION_TOKEN_SIZE  16
 #define SESSION_WORKERS_MAX 65536
+/* Of an elastic job, one after the other: a session counts those that have ended, too. */
+#define SESSION_ELASTIC_WORKERS_MAX 4096
 
 struct session_secrets {
     uint8_t key[AUTH_KEY_SIZE];
@@ -180,5 +181,3 @@ extern const struct legal_table session_legal;
 
 /* Runs until the job has ended here; returns the exit status. The channel is on descriptors 0 and 1. */
 int session_main(struct guard *g);
-
-#endif

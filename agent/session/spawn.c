@@ -1,5 +1,5 @@
 /* Spawn: prepares everything that can fail before the first worker starts, then starts the workers and waits
- * until each has executed its program. */
+ * until each has executed its program. Recruit: workers of an elastic job that come while others train. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static int check_spawn(const Hvd__Spawn *p, struct err *e)
     if (p->n_worker == 0 || p->n_worker > SESSION_WORKERS_MAX || p->host_index >= p->n_host)
         return err_set(e, ERR_PROTOCOL, "the launcher's Spawn is not complete");
     const Hvd__HostRanks *here = p->host[p->host_index];
-    if (hosts_check_ranks(p->host, p->n_host, p->size, e) != 0)
+    if (!p->newcomer && hosts_check_ranks(p->host, p->n_host, p->size, e) != 0)
         return err_wrap(e, "the launcher's Spawn");
     if (here->ranks != p->n_worker)
         return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has %zu workers for %u ranks", p->n_worker,
@@ -134,11 +134,12 @@ static int prepare_workers(struct session *s, struct err *e)
 
 /* ---- the workers --------------------------------------------------------------------------------------- */
 
-static struct worker_start describe_start(struct session *s, uint32_t rank, int report_fd)
+static struct worker_start describe_start(struct session *s, const Hvd__Worker *worker, int report_fd)
 {
-    size_t i = spawn_program_of(s->spawn, rank);
+    size_t i = spawn_program_of(s->spawn, worker->rank);
     struct session_program *program = session_program_get(s, i);
     return (struct worker_start){.spawn = s->spawn,
+                                 .worker = worker,
                                  .argv = spawn_program_get(s->spawn, i).argv,
                                  .stdio = &s->stdio,
                                  .path = program->path,
@@ -162,7 +163,8 @@ static void on_capped(void *ctx, const char *name, uint64_t wanted, uint64_t har
 
 static int start_workers(struct session *s, struct err *e)
 {
-    int report[2], rc = workers_init(&s->workers, s->spawn->n_worker, e);
+    size_t room = s->spawn->elastic ? SESSION_ELASTIC_WORKERS_MAX : 0;
+    int report[2], rc = workers_init(&s->workers, s->spawn->n_worker, room, e);
     if (rc < 0)
         return -1;
     s->stdio.max_line = s->spawn->max_line;
@@ -171,7 +173,7 @@ static int start_workers(struct session *s, struct err *e)
     if (pipe2(report, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
     for (size_t i = 0; i < s->workers.count && rc == 0; i++) {
-        struct worker_start start = describe_start(s, s->spawn->worker[i]->rank, report[1]);
+        struct worker_start start = describe_start(s, s->spawn->worker[i], report[1]);
         start.cpus = session_cpus_of(s, i);
         rc = workers_start(&s->workers, i, &start, e);
         session_heartbeat_busy(s);
@@ -183,6 +185,14 @@ static int start_workers(struct session *s, struct err *e)
     close(report[1]);
     s->spawning->report_fd = report[0];
     return rc;
+}
+
+static const Hvd__Worker *worker_spec(const struct session *s, uint32_t rank)
+{
+    size_t i = 0;
+    while (i + 1 < s->spawn->n_worker && s->spawn->worker[i]->rank != rank)
+        i++;
+    return s->spawn->worker[i];
 }
 
 static void close_report(struct session *s)
@@ -204,7 +214,7 @@ static void on_report(uv_poll_t *poll, int status, int events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n == (ssize_t)sizeof f && !s->refusal.why.code) {
-        struct worker_start start = describe_start(s, f.id, -1);
+        struct worker_start start = describe_start(s, worker_spec(s, f.id), -1);
         (void)workers_start_failed(&f, &start, &s->refusal.why);
         s->refusal.rank = f.id;
         fsm_post(&s->fsm, EV_REFUSED);
@@ -256,9 +266,9 @@ const char *session_spawn(struct session *s, const Hvd__Control *m)
     return NULL;
 }
 
-void session_send_spawned(struct session *s)
+void session_send_spawned(struct session *s, size_t first)
 {
-    for (size_t i = 0; i < s->workers.count; i++) {
+    for (size_t i = first; i < s->workers.count; i++) {
         Hvd__Spawned told = HVD__SPAWNED__INIT;
         char cpus[256];
         told.rank = s->workers.item[i].rank;
@@ -268,6 +278,47 @@ void session_send_spawned(struct session *s)
         CONTROL(m, SPAWNED, spawned, &told);
         session_send_control(s, &m);
     }
+}
+
+/* ---- workers that come later (elastic jobs) ------------------------------------------------------------ */
+
+/* A worker that cannot be started has ended, as far as the launcher is concerned. */
+static void refuse_worker(struct session *s, const Hvd__Worker *worker, const struct err *e)
+{
+    Hvd__Exited x = HVD__EXITED__INIT;
+    x.rank = worker->rank;
+    x.status = (uint32_t)err_exit_status(e);
+    session_send_notice(s, LOG_WARNING, "worker %u cannot be started: %s", worker->rank, e->text);
+    CONTROL(m, EXITED, exited, &x);
+    session_send_control(s, &m);
+}
+
+static void start_worker(struct session *s, const Hvd__Worker *worker)
+{
+    struct err e = ERR_INIT;
+    struct worker_start start = describe_start(s, worker, -1);
+    size_t i = workers_add(&s->workers);
+    if (i == s->workers.room) {
+        err_set(&e, ERR_MEMORY, "more than %zu workers were started on this host", s->workers.room);
+        refuse_worker(s, worker, &e);
+        return;
+    }
+    if (workers_start(&s->workers, i, &start, &e) < 0) { /* its place stays taken: its pipes may be watched */
+        refuse_worker(s, worker, &e);
+        return;
+    }
+    session_send_spawned(s, i);
+}
+
+const char *session_recruit(struct session *s, const Hvd__Control *m)
+{
+    if (!s->spawn->elastic)
+        return "the job is not elastic";
+    restore_cgroup(s);
+    for (size_t i = 0; i < m->recruit->n_worker; i++)
+        start_worker(s, m->recruit->worker[i]);
+    session_schedule_check(s);
+    return NULL;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */

@@ -8,8 +8,7 @@
  * knowledge, for a status after its engine has counted or REFRESH_MS are over, and never waits for a client.
  * A client that does not read in time is told how many bytes it missed. A client that sends too much is
  * closed, and of too many clients the oldest is closed. */
-#ifndef HVD_AGENT_SESSION_STATUS_SERVER_H
-#define HVD_AGENT_SESSION_STATUS_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ void status_server_output(struct status_server *q, uint32_t rank, enum frame_str
                           const uint8_t *bytes, size_t size);
 /* The job ends: clients that follow are told. Handles are closed once the loop has run again. */
 void status_server_close(struct status_server *q);
-
-#endif

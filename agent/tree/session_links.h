@@ -6,8 +6,7 @@
  *
  * A message is a chain of bulk frames. Messages wait here until their link is ready. When a link breaks, so
  * does the tree. */
-#ifndef HVD_AGENT_TREE_SESSION_LINKS_H
-#define HVD_AGENT_TREE_SESSION_LINKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ void session_links_listen(struct session_links *l);
 void session_links_connect(struct session_links *l, const Hvd__Links *links);
 /* Frees the tree too. Its handles are closed when the loop has run again. */
 void session_links_close(struct session_links *l);
-
-#endif

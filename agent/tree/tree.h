@@ -14,8 +14,7 @@
  *
  * Sans I/O: messages go out by `send` and come in by tree_received; session_links.h carries them.
  * One thread. With one host nothing is ever sent, and a gather ends before tree_gather returns. */
-#ifndef HVD_AGENT_TREE_TREE_H
-#define HVD_AGENT_TREE_TREE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -101,5 +100,3 @@ struct tree_count {
     uint64_t messages, bytes;
 };
 struct tree_count tree_sent(const struct tree *x);
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by tree.c (routes, requests, broadcasts) and tree_gather.c (gathers). */
-#ifndef HVD_AGENT_TREE_TREE_INTERNAL_H
-#define HVD_AGENT_TREE_TREE_INTERNAL_H
+#pragma once
 
 #include "agent/tree/tree.h"
 #include "common/protocol/control.pb-c.h"
@@ -79,5 +78,3 @@ int gather_cancelled(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m,
 void gather_fail_all(struct tree *x, const struct err *why);
 bool gather_cancel(struct tree *x, uint64_t handle, const struct err *why);
 void gather_free_all(struct tree *x);
-
-#endif

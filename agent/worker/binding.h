@@ -6,8 +6,7 @@
  * mapped by slot and bound to sockets go round the sockets, too. A rank with a list in the rankfile has the
  * cores of that list. With --ppr N:WHAT the first N ranks are placed in the first object, the next N in the
  * second. */
-#ifndef HVD_AGENT_WORKER_BINDING_H
-#define HVD_AGENT_WORKER_BINDING_H
+#pragma once
 
 #include "agent/worker/topology.h"
 #include "common/protocol/control.pb-c.h"
@@ -16,5 +15,3 @@
  * for cores that are not here. */
 int binding_make(const struct topology *t, const Hvd__Binding *want, Hvd__Worker *const *worker, size_t n,
                  struct cpus *cpus, struct err *e);
-
-#endif

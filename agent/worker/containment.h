@@ -4,8 +4,7 @@
  * even while they fork. In a cgroup that this user may not divide, the session is a subreaper (descendants.h)
  * and relies on the workers' SIGKILL at its death. The guard uses the same functions with the path that the
  * session told it. */
-#ifndef HVD_AGENT_WORKER_CONTAINMENT_H
-#define HVD_AGENT_WORKER_CONTAINMENT_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ int containment_remove(const char *path, unsigned ms);
 /* Kills what is in the cgroups of job `job` (NULL: of every job of this user) that no session holds any more,
  * and removes them. With `all` also those that are held. Only beside our own cgroup. */
 void containment_sweep(const char *job, bool all);
-
-#endif

@@ -1,6 +1,5 @@
 /* A set of logical processors by the kernel's numbers, as sched_setaffinity takes it. */
-#ifndef HVD_AGENT_WORKER_CPUS_H
-#define HVD_AGENT_WORKER_CPUS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ bool cpus_within(const struct cpus *a, const struct cpus *b);
 size_t cpus_count(const struct cpus *set);
 /* "0-3,8" */
 const char *cpus_text(const struct cpus *set, char *text, size_t size);
-
-#endif

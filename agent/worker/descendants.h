@@ -3,8 +3,7 @@
  * This process is a subreaper: whatever a worker leaves behind becomes our child when its parent ends, so
  * walking down from ourselves finds every process of the job, however often it forked and whatever session it
  * made. */
-#ifndef HVD_AGENT_WORKER_DESCENDANTS_H
-#define HVD_AGENT_WORKER_DESCENDANTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ size_t descendants_list(struct descendant *out, size_t max);
 size_t descendants_children(pid_t parent, pid_t *out, size_t max);
 /* Has this process a child, zombies included, other than those in `except` (0 at its end; NULL: none)? */
 bool descendants_any(const pid_t *except);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The list is the same for all ranks and is put together once; a rank's TF_CONFIG ends with its index, which
  * is written over that of the rank before. */
-#ifndef HVD_AGENT_WORKER_ENDPOINTS_H
-#define HVD_AGENT_WORKER_ENDPOINTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void endpoints_free(struct endpoints *n);
 char *endpoints_tf_config(struct endpoints *n, uint32_t rank);
 /* The entry of `rank` in a list by comma; false: there is none, or it is too long. */
 bool endpoints_entry(const char *list, uint32_t rank, char text[ENDPOINT_MAX]);
-
-#endif

@@ -4,8 +4,7 @@
  * is held until its end comes; when it does not come for LINES_PATIENCE, or the line exceeds `max`, what
  * is held goes out marked FRAME_FLAG_UNFINISHED. A line over FRAME_DATA_MAX takes several frames, given out
  * together, of which only the last has FRAME_FLAG_LINE_END. */
-#ifndef HVD_AGENT_WORKER_LINE_SPLITTER_H
-#define HVD_AGENT_WORKER_LINE_SPLITTER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ int lines_advance(struct lines *l, lines_emit *emit, void *ctx);
 uint64_t lines_due(const struct lines *l);
 /* Drops the held bytes; `max` stays. */
 void lines_free(struct lines *l);
-
-#endif

@@ -1,8 +1,7 @@
 /* Detects that a worker was killed for lack of memory. The kernel counts such kills for each cgroup: a
  * SIGKILL that came while the count of the workers' cgroup grew was one of them. Without a count nothing is
  * claimed. */
-#ifndef HVD_AGENT_WORKER_OOM_H
-#define HVD_AGENT_WORKER_OOM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ bool oom_explains(struct oom *o);
 
 /* The number after "oom_kill" in the text of memory.events or memory.oom_control; 0 when there is none. */
 uint64_t oom_count(const char *text);
-
-#endif

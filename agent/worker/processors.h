@@ -3,8 +3,7 @@
  *
  * The processors of the session's affinity (a cpuset limits it, too) count, the quotas of its cgroups, and
  * the processors that each rank is bound to. */
-#ifndef HVD_AGENT_WORKER_PROCESSORS_H
-#define HVD_AGENT_WORKER_PROCESSORS_H
+#pragma once
 
 #include "agent/worker/cpus.h"
 
@@ -21,5 +20,3 @@ uint64_t processors_quota(const char *max);
 uint64_t processors_quota_v1(const char *quota, const char *period);
 /* True when some ranks together have fewer processors than ranks. A rank that is not bound has `allowed`. */
 bool processors_overlap(const struct cpus *allowed, const struct cpus *bound, size_t ranks);
-
-#endif

@@ -1,6 +1,5 @@
 /* A pseudo terminal for one worker (--pty), made where the worker runs. */
-#ifndef HVD_AGENT_WORKER_PTY_H
-#define HVD_AGENT_WORKER_PTY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ void pty_resize(int master, const Hvd__Window *size);
 /* The bytes after which a program that reads lines finds the end of its input; `begun`: the last line has no
  * end yet. Returns how many bytes. */
 size_t pty_end_of_input(int master, bool begun, uint8_t out[PTY_END_MAX]);
-
-#endif

@@ -1,6 +1,5 @@
 /* Ended children: one signalfd, one waitid(P_ALL) loop, for workers, the engine and adopted orphans alike. */
-#ifndef HVD_AGENT_WORKER_REAP_H
-#define HVD_AGENT_WORKER_REAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ int reap_open(struct reap *r, uv_loop_t *loop, const struct reap_events *events,
 /* Reaps all that have ended already; `ended` comes from within, `batch` does not. */
 void reap_now(struct reap *r);
 void reap_close(struct reap *r);
-
-#endif

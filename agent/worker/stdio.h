@@ -10,8 +10,7 @@
  * without end. Its output is still passed on.
  *
  * An inlet (stdin) grants its own credit to the launcher, as much as it will hold for the worker. */
-#ifndef HVD_AGENT_WORKER_STDIO_H
-#define HVD_AGENT_WORKER_STDIO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -102,5 +101,3 @@ int inlet_open(struct inlet *in, struct stdio *s, int fd, uint32_t rank, struct 
 /* -1 when the launcher sent more than it was granted. */
 int inlet_put(struct inlet *in, const uint8_t *bytes, size_t len, bool eof);
 void inlet_close(struct inlet *in);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Found by the module `topology` (hwloc), which is opened when an option needs it. A machine without NUMA
  * nodes or sockets is one of each. */
-#ifndef HVD_AGENT_WORKER_TOPOLOGY_H
-#define HVD_AGENT_WORKER_TOPOLOGY_H
+#pragma once
 
 #include "agent/worker/cpus.h"
 #include "common/base/err.h"
@@ -33,5 +32,3 @@ int topology_find(struct topology *t, struct err *e);
 /* Only processors of `allowed` stay, and only cores, sockets and nodes that have some; false: none. */
 bool topology_keep(struct topology *t, const struct cpus *allowed);
 void topology_free(struct topology *t);
-
-#endif

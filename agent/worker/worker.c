@@ -28,15 +28,25 @@ void rlimits_take(struct rlimits *r, Hvd__ResourceLimit *const *wanted, size_t c
     }
 }
 
-int workers_init(struct workers *w, size_t count, struct err *e)
+int workers_init(struct workers *w, size_t count, size_t room, struct err *e)
 {
-    *w = (struct workers){.item = calloc(count, sizeof *w->item)};
+    if (room < count)
+        room = count;
+    *w = (struct workers){.item = calloc(room, sizeof *w->item), .room = room};
     if (!w->item)
-        return err_set(e, ERR_MEMORY, "no memory for %zu workers", count);
-    for (size_t i = 0; i < count; i++)
-        w->item[i].out.fd = w->item[i].err.fd = w->item[i].in.fd = -1;
-    w->count = count;
+        return err_set(e, ERR_MEMORY, "no memory for %zu workers", room);
+    while (w->count < count)
+        (void)workers_add(w);
     return 0;
+}
+
+size_t workers_add(struct workers *w)
+{
+    if (w->count == w->room)
+        return w->room;
+    struct worker *item = &w->item[w->count];
+    item->out.fd = item->err.fd = item->in.fd = -1;
+    return w->count++;
 }
 
 void workers_close(struct workers *w)
@@ -130,7 +140,7 @@ static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker
 
 int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e)
 {
-    const Hvd__Worker *spec = start->spawn->worker[i];
+    const Hvd__Worker *spec = start->worker;
     struct worker *worker = &w->item[i];
     struct spawn s = spawn_of(start, spec);
     struct spawned child;
@@ -196,22 +206,25 @@ static bool asks_to_end(int number)
            number == SIGKILL;
 }
 
+void worker_signal(struct worker *w, int number, bool ours)
+{
+    /* Between clone and setsid it has no group of its own yet. */
+    if (w->alive && kill(-w->pid, number) < 0 && errno == ESRCH)
+        kill(w->pid, number);
+    if (w->alive && number < 64 && (ours || asks_to_end(number)))
+        w->fatal_sent |= 1ULL << number;
+}
+
 void workers_signal(struct workers *w, int number, bool ours)
 {
-    for (size_t i = 0; i < w->count; i++) {
-        struct worker *worker = &w->item[i];
-        /* Between clone and setsid it has no group of its own yet. */
-        if (worker->alive && kill(-worker->pid, number) < 0 && errno == ESRCH)
-            kill(worker->pid, number);
-        if (worker->alive && number < 64 && (ours || asks_to_end(number)))
-            worker->fatal_sent |= 1ULL << number;
-    }
+    for (size_t i = 0; i < w->count; i++)
+        worker_signal(&w->item[i], number, ours);
 }
 
 void workers_are_ended(struct workers *w)
 {
     for (size_t i = 0; i < w->count; i++)
-        w->item[i].ended_by_us = w->item[i].ended_by_us || w->item[i].alive;
+        w->item[i].ended_by_us = w->item[i].ended_by_us || (w->item[i].alive && !w->item[i].aborted);
 }
 
 void workers_end(struct workers *w, int number)

@@ -1,6 +1,5 @@
 /* The workers of this host: one table, how they start, how they end. */
-#ifndef HVD_AGENT_WORKER_WORKER_H
-#define HVD_AGENT_WORKER_WORKER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +28,7 @@ struct worker {
     uint32_t abort_code, abort_status; /* as it said it; the exit status that is made of it */
     bool core_dumped;
     bool oom;             /* killed by the kernel for lack of memory */
-    uint64_t began, time; /* of its start and end */
+    uint64_t began, time; /* of its start and end, or of its call when it asked for the end of the job */
     uint64_t peak_kib, user_us, system_us;
     struct outlet out, err;
     struct inlet in;
@@ -38,7 +37,8 @@ struct worker {
 };
 
 struct workers {
-    struct worker *item;
+    struct worker *item; /* [room]; they never move */
+    size_t room;
     size_t count;
     size_t alive;
     size_t unreported;
@@ -53,6 +53,7 @@ struct rlimits {
 /* The start of workers of this host that run the same program. */
 struct worker_start {
     const Hvd__Spawn *spawn;
+    const Hvd__Worker *worker; /* that is started next */
     struct stdio *stdio;
     char **argv;
     const char *path, *dir;
@@ -70,8 +71,10 @@ struct worker_start {
  * limit. */
 void rlimits_take(struct rlimits *r, Hvd__ResourceLimit *const *wanted, size_t count,
                   void (*capped)(void *ctx, const char *name, uint64_t wanted, uint64_t hard), void *ctx);
-/* The table's memory, nothing started. */
-int workers_init(struct workers *w, size_t count, struct err *e);
+/* The table's memory, nothing started; `room` for more of workers_add. */
+int workers_init(struct workers *w, size_t count, size_t room, struct err *e);
+/* The index of one more worker; room: there is no place. */
+size_t workers_add(struct workers *w);
 /* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again.
  */
 void workers_close(struct workers *w);
@@ -87,7 +90,8 @@ struct worker *workers_by_rank(struct workers *w, uint32_t rank);
 /* To the process groups of all that are alive. `ours`: a worker that dies of the signal was ended by us, also
  * when the signal does not ask to end. */
 void workers_signal(struct workers *w, int number, bool ours);
-/* From here on the deaths of those that live are ours. */
+void worker_signal(struct worker *w, int number, bool ours);
+/* From here on the deaths of those that live are ours, unless they have asked for the end themselves. */
 void workers_are_ended(struct workers *w);
 /* SIGTERM (or `number`) as a part of Teardown, with that. */
 void workers_end(struct workers *w, int number);
@@ -97,5 +101,3 @@ bool worker_is_complete(const struct worker *w);
 bool worker_was_ended_by_us(const struct worker *w);
 /* "exit status 3", "killed by signal 9 (Killed)"; false when it ended as it should. */
 bool worker_describe_end(const struct worker *w, char *text, size_t size);
-
-#endif

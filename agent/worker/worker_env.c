@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include "agent/worker/endpoints.h"
+#include "agent/worker/error_file.h"
 #include "common/base/secret.h"
 #include "common/protocol/spawn_programs.h"
 
-#define OWN_SIZE    (32 + ENDPOINT_MAX) /* of NAME=number, NAME=endpoint, NAME=token */
+#define OWN_SIZE    (64 + ENDPOINT_MAX) /* of NAME=number, NAME=endpoint, NAME=token, NAME=path */
 #define SHARED_SIZE 512                 /* of NAME=text */
 #define TEXT_SIZE   96                  /* of a text that is made here */
 
@@ -24,6 +25,7 @@ enum value {
     CROSS_SIZE,
     LOCAL_DEVICE,
     ENDPOINT,
+    ERROR_FILE,
     TOKEN,   /* alike for all ranks, but only for ranks */
     TF_TEXT, /* of the rank: the rest is alike for all ranks of this host */
     /* Alike for all ranks of this host, from here on: a list that was made before, or a getter's value. */
@@ -65,6 +67,7 @@ NUMBER(one, 1)
 NUMBER(size, job->spawn->size)
 NUMBER(local_size, (uint32_t)job->spawn->n_worker)
 NUMBER(host_index, job->spawn->host_index)
+NUMBER(hosts, (uint32_t)job->spawn->n_host)
 NUMBER(epoch, job->spawn->epoch)
 NUMBER(max_restarts, job->spawn->max_restarts)
 NUMBER(universe, job->spawn->universe > job->spawn->size ? job->spawn->universe : job->spawn->size)
@@ -73,6 +76,9 @@ NUMBER(master_port, job->spawn->master_port)
 STRING(master_address, job->spawn->master_address)
 STRING(host_name, job->hostname)
 STRING(job, job->job)
+STRING(role, "default")
+STRING(elastic, job->spawn->elastic ? "1" : "")
+STRING(no, "False")
 STRING(socket, job->socket)
 STRING(preload_dir, job->preload_dir)
 STRING(mps_pipes, job->mps)
@@ -96,6 +102,14 @@ static const char *get_coordinator(const struct worker_env_job *job, char text[T
     return text;
 }
 
+/* The job's name without the number of restarts at its end. */
+static const char *get_run(const struct worker_env_job *job, char text[TEXT_SIZE])
+{
+    const char *dash = strrchr(job->job, '-');
+    snprintf(text, TEXT_SIZE, "%.*s", dash ? (int)(dash - job->job) : TEXT_SIZE, job->job);
+    return text;
+}
+
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
 static const struct variable {
@@ -114,6 +128,8 @@ static const struct variable {
     {"HVD_LOCAL_SIZE", SHARED, get_local_size, ALWAYS, 0},
     {"HVD_HOST", SHARED, get_host_name, ALWAYS, 0},
     {"HVD_JOB", SHARED, get_job, ALWAYS, 0},
+    {"HVD_ELASTIC", SHARED, get_elastic, ALWAYS, 0},
+    {"HVD_WORKER", RANK, NULL, ALWAYS, 0},
     {"HVD_EPOCH", SHARED, get_epoch, ALWAYS, 0},
     {"HVD_RESTART_COUNT", SHARED, get_epoch, ALWAYS, 0},
     {"HVD_WORKER_SOCKET", SHARED, get_socket, ALWAYS, 0},
@@ -136,10 +152,18 @@ static const struct variable {
     {"WORLD_SIZE", SHARED, get_size, ALWAYS, CONTRACT_ENV},
     {"LOCAL_WORLD_SIZE", SHARED, get_local_size, ALWAYS, CONTRACT_ENV},
     {"GROUP_RANK", SHARED, get_host_index, ALWAYS, CONTRACT_ENV},
+    {"GROUP_WORLD_SIZE", SHARED, get_hosts, ALWAYS, CONTRACT_ENV},
+    {"ROLE_RANK", RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"ROLE_WORLD_SIZE", SHARED, get_size, ALWAYS, CONTRACT_ENV},
+    {"ROLE_NAME", SHARED, get_role, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_RUN_ID", SHARED, get_run, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_USE_AGENT_STORE", SHARED, get_no, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_ERROR_FILE", ERROR_FILE, NULL, ALWAYS, CONTRACT_ENV},
     {"TORCHELASTIC_RESTART_COUNT", SHARED, get_epoch, ALWAYS, CONTRACT_ENV},
     {"TORCHELASTIC_MAX_RESTARTS", SHARED, get_max_restarts, ALWAYS, CONTRACT_ENV},
     {"MASTER_ADDR", SHARED, get_master_address, UNLESS_SET, CONTRACT_ENV},
     {"MASTER_PORT", SHARED, get_master_port, UNLESS_SET, CONTRACT_ENV},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", SHARED, get_one, UNLESS_SET, CONTRACT_ENV},
     {"GLOO_SOCKET_IFNAME", SHARED, get_interface, UNLESS_SET, CONTRACT_ENV},
     {"OMP_NUM_THREADS", SHARED, get_one, UNLESS_SET_OR_ALONE, 0},
     {"PYTHONUNBUFFERED", SHARED, get_one, UNLESS_SET, 0},
@@ -303,6 +327,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         .shared = malloc(VARIABLES * SHARED_SIZE),
         .own = secret_new(VARIABLES * OWN_SIZE),
         .token = job->token,
+        .directory = job->directory,
         .gpus = job->gpus,
         .gpu_bind = gpu_bind_of(job),
         .gpu_list = job->visible_gpus,
@@ -368,6 +393,11 @@ static char *own_text(struct worker_env *w, const struct variable *v, const uint
         return NULL;
     if (v->value == TOKEN) {
         snprintf(text, OWN_SIZE, "%s=%s", v->name, w->token);
+        return text;
+    }
+    if (v->value == ERROR_FILE) {
+        char path[ERROR_FILE_MAX];
+        snprintf(text, OWN_SIZE, "%s=%s", v->name, error_file_path(w->directory, value[RANK], path));
         return text;
     }
     if (v->value != ENDPOINT) {

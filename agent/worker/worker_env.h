@@ -2,8 +2,7 @@
  *
  * All that is the same for every rank of this host is put together once; a rank costs a dozen short numbers.
  */
-#ifndef HVD_AGENT_WORKER_WORKER_ENV_H
-#define HVD_AGENT_WORKER_WORKER_ENV_H
+#pragma once
 
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/worker/endpoints.h"
@@ -25,12 +24,13 @@ struct worker_env_job {
     bool gpus_are_leased;      /* none but those of the list, whatever the user says */
     const char *gpu_uuids;     /* by number; lists name GPUs by these alone. NULL: as they are */
     const char *mps, *mps_log; /* directories of MPS; NULL: nothing is said of it */
+    const char *directory;     /* the job's own, for files of ranks */
 };
 
 struct worker_env {
     char **envp;        /* all of it, NULL at the end */
     char *shared, *own; /* memory of the strings that are ours; the token's is secret */
-    const char *token;
+    const char *token, *directory;
     char *first_ranks, *program_ranks; /* NAME=a list, by program */
     struct endpoints endpoints;
     uint32_t workers; /* of this host */
@@ -54,5 +54,3 @@ char **worker_env_base(struct worker_env *w);
 const char *worker_env_given(const Hvd__Spawn *s, size_t i, const char *name);
 /* In worker_env_base. */
 const char *worker_env_get(const struct worker_env *w, const char *name);
-
-#endif

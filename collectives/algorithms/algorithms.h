@@ -1,6 +1,5 @@
 /* The algorithms between hosts, one file each. endpoint.h has their interface. */
-#ifndef HVD_COLLECTIVES_ALGORITHMS_ALGORITHMS_H
-#define HVD_COLLECTIVES_ALGORITHMS_ALGORITHMS_H
+#pragma once
 
 #include "collectives/algorithms/endpoint.h"
 
@@ -38,5 +37,3 @@ struct broadcast_tree {
 extern const struct algorithm broadcast;
 
 struct broadcast_tree broadcast_tree_of(uint32_t self, uint32_t hosts, uint32_t root, uint64_t bytes);
-
-#endif

@@ -84,5 +84,6 @@ const struct algorithm allreduce_direct = {.name = "allreduce direct",
                                            .place = find_place,
                                            .arrived = take_arrival,
                                            .sent = scatter_sent,
+                                           .more = scatter_more,
                                            .complete = is_complete,
                                            .end = state_end};

@@ -6,8 +6,7 @@
  * for it; only up to eager_bytes are sent without. A peer that does not keep to this is refused.
  *
  * Hosts are the participants of the operation, by index. */
-#ifndef HVD_COLLECTIVES_ALGORITHMS_ENDPOINT_H
-#define HVD_COLLECTIVES_ALGORITHMS_ENDPOINT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +36,9 @@ struct exchange {
     void (*send)(struct exchange *x, uint32_t peer, enum exchange_channel channel, uint64_t offset,
                  const void *data, uint32_t length);
     void (*grant)(struct exchange *x, uint32_t peer, uint64_t limit);
+    /* Bytes of `data`, from its beginning, that hold this host's elements already: NULL: all. Only of
+     * an algorithm with `more`. */
+    uint64_t (*packed)(struct exchange *x);
     /* Memory for the time of one operation, aligned to 64, not cleared; NULL: there is none. */
     void *(*borrow)(struct exchange *x, size_t size);
     void (*give_back)(struct exchange *x, void *memory, size_t size);
@@ -74,8 +76,8 @@ struct algorithm {
     void (*arrived)(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
                     uint32_t length);
     void (*sent)(void *state, uint32_t peer);
+    /* `packed` has grown. NULL: data must be there at the start. */
+    void (*more)(void *state);
     bool (*complete)(const void *state);
     void (*end)(void *state); /* frees it, complete or not */
 };
-
-#endif

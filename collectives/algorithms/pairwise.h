@@ -4,8 +4,7 @@
  * know its size, and by it how it travels: up to the exchange's eager_bytes at once and in one frame (also of
  * no bytes, which says that this host has begun), else in pieces when the receiver has granted it. So two
  * hosts choose alike without knowing what others do, and nobody ends an operation before all have begun. */
-#ifndef HVD_COLLECTIVES_ALGORITHMS_PAIRWISE_H
-#define HVD_COLLECTIVES_ALGORITHMS_PAIRWISE_H
+#pragma once
 
 #include "collectives/algorithms/state.h"
 
@@ -49,5 +48,3 @@ bool pairwise_complete(const void *state);
 
 /* Is it worth sending everything at once? The largest of the messages, and what one host sends in all. */
 bool eager_fits(uint64_t largest, uint64_t total, uint64_t eager_bytes);
-
-#endif

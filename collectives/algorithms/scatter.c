@@ -15,6 +15,13 @@ static uint64_t grant_limit(const struct scatter *r)
     return limit < r->own.size ? limit : r->own.size;
 }
 
+/* Does this host have its elements up to byte `end` of the tensor? */
+static bool is_packed(const struct scatter *r, uint64_t end)
+{
+    struct exchange *x = r->s.c.x;
+    return !x->packed || x->packed(x) >= end;
+}
+
 static bool send_part(struct scatter *r, uint32_t peer)
 {
     struct exchange *x = r->s.c.x;
@@ -23,6 +30,8 @@ static bool send_part(struct scatter *r, uint32_t peer)
     if (at >= p->limit)
         return false;
     uint32_t n = segment_piece_at(p->limit, segment_piece(p->segment.size, x->piece_bytes), at);
+    if (!is_packed(r, p->segment.offset + at + n))
+        return false;
     p->sent += n;
     p->under_way++;
     x->send(x, peer, CHANNEL_REDUCE, at, r->s.c.data + p->segment.offset + at, n);
@@ -80,7 +89,7 @@ static void advance_phase(struct scatter *r)
     uint64_t before = r->summed;
     while (r->summed < r->own.size) {
         uint32_t n = segment_piece_at(r->own.size, r->piece, r->summed);
-        if (!piece_is_here(r, r->summed + n))
+        if (!piece_is_here(r, r->summed + n) || !is_packed(r, r->own.offset + r->summed + n))
             break;
         sum_piece(r, n);
         r->summed += n;
@@ -102,8 +111,9 @@ void *scatter_begin(struct scatter *r, struct err *e)
     r->own = r->peer[x->self].segment;
     r->piece = segment_piece(r->own.size, x->piece_bytes);
     r->window = segment_window(r->own.size, r->piece, x->hosts - 1, STAGE_BUDGET);
-    /* Of a single peer a piece is summed before the next one begins: the slot stays in the cache. */
-    r->slots = x->hosts == 2 && r->window > 1 ? 1 : r->window;
+    /* Of a single peer a piece is summed before the next one begins: the slot stays in the cache. This holds
+     * where all own elements are there. */
+    r->slots = x->hosts == 2 && r->window > 1 && !x->packed ? 1 : r->window;
     if (state_stage(r, (size_t)(x->hosts - 1) * r->slots * r->piece, e) < 0) {
         state_end(r);
         return NULL;
@@ -153,6 +163,12 @@ void scatter_sent(void *state, uint32_t peer)
     struct scatter *r = state;
     r->peer[peer].under_way--;
     send_pieces(r, peer);
+}
+
+void scatter_more(void *state)
+{
+    advance_phase(state);
+    pump_all(state);
 }
 
 /* Every peer's first grant is awaited even for no bytes: a grant that comes later would find no operation. */

@@ -4,9 +4,8 @@
  * Every element is summed at one place, the owner of its segment, from host 0's value to the last host's: the
  * bits depend on nothing else. The owner grants each peer `window` pieces more than it has summed, so a fast
  * peer waits for a slow one at the sender, and has as many slots for each, or one where a piece is summed as
- * soon as it is here. */
-#ifndef HVD_COLLECTIVES_ALGORITHMS_SCATTER_H
-#define HVD_COLLECTIVES_ALGORITHMS_SCATTER_H
+ * soon as it is here. If the own elements come bit by bit (`packed`), a piece waits for them. */
+#pragma once
 
 #include "collectives/algorithms/segments.h"
 #include "collectives/algorithms/state.h"
@@ -44,6 +43,5 @@ void *scatter_place(void *state, uint32_t peer, enum exchange_channel channel, u
 void scatter_arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
                      uint32_t length);
 void scatter_sent(void *state, uint32_t peer);
+void scatter_more(void *state);
 bool scatter_complete(const void *state);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Depends only on the tensor and on the number of hosts, so every host cuts alike; an element's host is a
  * matter of its index alone. */
-#ifndef HVD_COLLECTIVES_ALGORITHMS_SEGMENTS_H
-#define HVD_COLLECTIVES_ALGORITHMS_SEGMENTS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ uint32_t segment_piece(uint64_t segment_size, uint32_t most);
 uint32_t segment_piece_at(uint64_t segment_size, uint32_t piece, uint64_t offset);
 /* How many pieces of each of `peers` hosts fit into `budget` bytes of staging, within sane bounds. */
 uint32_t segment_window(uint64_t segment_size, uint32_t piece, uint32_t peers, uint64_t budget);
-
-#endif

@@ -1,8 +1,7 @@
 /* The common begin and end of all algorithms between hosts: memory, stage, the sum in host order.
  *
  * An algorithm's state begins with a struct state; `state_end` frees all of it. */
-#ifndef HVD_COLLECTIVES_ALGORITHMS_STATE_H
-#define HVD_COLLECTIVES_ALGORITHMS_STATE_H
+#pragma once
 
 #include "collectives/algorithms/endpoint.h"
 
@@ -24,5 +23,3 @@ void state_sum(struct state *s, uint64_t at, uint64_t bytes);
 uint8_t *state_result(const struct state *s);
 uint64_t state_result_bytes(const struct state *s, uint64_t bytes);
 void state_end(void *state);
-
-#endif

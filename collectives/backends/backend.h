@@ -19,8 +19,7 @@
  * Several operations of a set may be in flight; start them in the same order on every host, and wait for one
  * before more than BACKEND_IN_FLIGHT_MAX are. Sets progress independently. A lost host ends every operation
  * in flight with that error, and every later one at start. */
-#ifndef HVD_COLLECTIVES_BACKENDS_BACKEND_H
-#define HVD_COLLECTIVES_BACKENDS_BACKEND_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -71,6 +70,9 @@ struct backend_request {
     uint32_t eager_bytes; /* up to this size data is sent without a grant; at most BACKEND_EAGER_MAX */
     uint32_t piece_bytes; /* of the largest piece: a multiple of 64, at most BACKEND_PIECE_MAX */
     uint32_t root;        /* broadcast: a participant, by its index in the job */
+    /* Optional: how many bytes of data, from its beginning, this host has filled in so far. When there are
+     * more, the owner calls `more`. Only for an allreduce of more than BACKEND_EAGER_MAX bytes. */
+    uint64_t (*packed)(void *ctx);
     /* Optional: bytes [offset, offset + size) of the result are final. The result is `out` for an alltoall
      * and a rounded reduction, else `data`. Each byte is reported once, in any order, before done. */
     void (*range)(void *ctx, uint64_t offset, uint64_t size);
@@ -86,6 +88,10 @@ struct backend_ops {
     /* The request is copied. -1 with *e: not started, done will not be called. done may be called before
      * start returns (one host). */
     int (*start)(struct backend *backend, const struct backend_request *request, struct err *e);
+    /* `packed` of that operation, which is in flight, has grown. done may be called before this returns. */
+    void (*more)(struct backend *backend, uint32_t set, uint64_t sequence);
+    /* Nothing of the set is in flight. Another set may use the number; its operations count anew. */
+    void (*forget_set)(struct backend *backend, uint32_t set);
     /* Ends everything in flight with done(error), and refuses what comes later. */
     void (*fail)(struct backend *backend, const struct err *error);
     void (*free)(struct backend *backend);
@@ -94,5 +100,3 @@ struct backend_ops {
 struct backend {
     const struct backend_ops *ops;
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* Staging memory that operations borrow: a few buffers are kept, since fresh pages cost more than the sum of
  * what they stage. */
-#ifndef HVD_COLLECTIVES_BACKENDS_SCRATCH_H
-#define HVD_COLLECTIVES_BACKENDS_SCRATCH_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ struct scratch { /* empty when zeroed */
 void *scratch_borrow(struct scratch *s, size_t size);
 void scratch_give_back(struct scratch *s, void *memory, size_t size);
 void scratch_free(struct scratch *s);
-
-#endif

@@ -121,6 +121,8 @@ static int set_participants(struct op *op, const struct backend_request *r, stru
     op->x.self = op->early[config->self].peer;
     op->x.eager_bytes = r->eager_bytes ? r->eager_bytes : config->eager_bytes;
     op->x.piece_bytes = r->piece_bytes ? r->piece_bytes : SEGMENT_PIECE_DEFAULT;
+    if (!r->packed)
+        op->x.packed = NULL;
     return 0;
 }
 
@@ -198,6 +200,15 @@ static int tcp_start(struct backend *backend, const struct backend_request *requ
     return 0;
 }
 
+static void tcp_more(struct backend *backend, uint32_t set, uint64_t sequence)
+{
+    struct op *op = operation_find((struct tcp *)backend, operation_id(set, sequence));
+    if (!op || !op->started || !op->algorithm->more)
+        return;
+    op->algorithm->more(op->state);
+    operation_settle(op);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
 static void tcp_fail(struct backend *backend, const struct err *error)
@@ -220,6 +231,11 @@ static void tcp_fail(struct backend *backend, const struct err *error)
     }
 }
 
+static void tcp_forget_set(struct backend *backend, uint32_t set)
+{
+    operation_set_forget((struct tcp *)backend, set);
+}
+
 static void tcp_free(struct backend *backend)
 {
     struct tcp *tcp = (struct tcp *)backend;
@@ -238,8 +254,12 @@ static void tcp_free(struct backend *backend)
     free(tcp);
 }
 
-static const struct backend_ops tcp_ops = {
-    .name = "tcp", .start = tcp_start, .fail = tcp_fail, .free = tcp_free};
+static const struct backend_ops tcp_ops = {.name = "tcp",
+                                           .start = tcp_start,
+                                           .more = tcp_more,
+                                           .forget_set = tcp_forget_set,
+                                           .fail = tcp_fail,
+                                           .free = tcp_free};
 
 struct backend *backend_tcp_new(const struct backend_tcp_config *config, struct err *e)
 {

@@ -2,8 +2,7 @@
  *
  * The engine owns the links and hands on what is the backend's: every bulk frame, and control frames whose
  * first byte is at least BACKEND_CONTROL_TYPE. It calls backend->ops->fail when a link is lost. */
-#ifndef HVD_COLLECTIVES_BACKENDS_TCP_H
-#define HVD_COLLECTIVES_BACKENDS_TCP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -40,5 +39,3 @@ int backend_tcp_control(struct backend *backend, uint32_t host, const void *data
 void *backend_tcp_bulk_place(struct backend *backend, uint32_t host, const struct link_bulk *head);
 int backend_tcp_bulk_arrived(struct backend *backend, uint32_t host, const struct link_bulk *head,
                              struct err *e);
-
-#endif

@@ -65,6 +65,12 @@ static void x_give_back(struct exchange *x, void *memory, size_t size)
     scratch_give_back(&((struct op *)x)->tcp->scratch, memory, size);
 }
 
+static uint64_t x_packed(struct exchange *x)
+{
+    struct backend_request *r = &((struct op *)x)->request;
+    return r->packed(r->ctx);
+}
+
 static void x_final(struct exchange *x, uint64_t offset, uint64_t size)
 {
     struct backend_request *r = &((struct op *)x)->request;
@@ -85,7 +91,11 @@ int exchange_reserve(struct tcp *tcp, struct err *e)
     return 0;
 }
 
-const struct exchange tcp_exchange = {
-    .send = x_send, .grant = x_grant, .borrow = x_borrow, .give_back = x_give_back, .final = x_final};
+const struct exchange tcp_exchange = {.send = x_send,
+                                      .grant = x_grant,
+                                      .packed = x_packed,
+                                      .borrow = x_borrow,
+                                      .give_back = x_give_back,
+                                      .final = x_final};
 
 const struct wire_ops links_wire = {.send_control = links_send_control, .send_bulk = links_send_bulk};

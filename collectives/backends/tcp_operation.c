@@ -35,6 +35,17 @@ struct tcp_set *operation_set_make(struct tcp *tcp, uint32_t set, struct err *e)
     return s;
 }
 
+void operation_set_forget(struct tcp *tcp, uint32_t set)
+{
+    struct tcp_set **at = &tcp->set[set % TCP_SET_BUCKETS], *s;
+    while ((s = *at) && s->set != set)
+        at = &s->next;
+    if (!s || s->in_flight > 0)
+        return;
+    *at = s->next;
+    free(s);
+}
+
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
 struct op *operation_find(struct tcp *tcp, uint64_t id)

@@ -4,8 +4,7 @@
  *   tcp_receive.c    frames of other hosts   tcp_operation.c  the operations in flight
  *
  * Hosts of the job are `host`; an operation's participants are `peer`, as in endpoint.h. */
-#ifndef HVD_COLLECTIVES_BACKENDS_TCP_OPERATION_H
-#define HVD_COLLECTIVES_BACKENDS_TCP_OPERATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -94,6 +93,7 @@ static inline uint64_t operation_sequence(uint64_t id)
 /* NULL: nothing of the set has begun here. */
 struct tcp_set *operation_set_find(const struct tcp *tcp, uint32_t set);
 struct tcp_set *operation_set_make(struct tcp *tcp, uint32_t set, struct err *e);
+void operation_set_forget(struct tcp *tcp, uint32_t set);
 struct op *operation_find(struct tcp *tcp, uint64_t id);
 struct op *operation_new(struct tcp *tcp, uint64_t id);
 /* The set's highest number that has begun here. */
@@ -114,5 +114,3 @@ int exchange_reserve(struct tcp *tcp, struct err *e);
 /* tcp_receive.c */
 /* Takes the frames that came before the operation began. -1 with *e: a peer is broken. */
 int receive_early(struct op *op, struct err *e);
-
-#endif

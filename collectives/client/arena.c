@@ -6,7 +6,8 @@
  * hvd_alloc_lasting: the same in segments of their own, which stay mapped where they are until they are free.
  * The engine of a job hears of such a segment when an operation first uses it, and again in the next job.
  * Behind a job that failed a rank of it may still write a last chunk. The segment then gets new pages with
- * the same contents. In a child made by fork() the pages are the child's own copies. */
+ * the same contents. In a child made by fork() the pages are the child's own copies. In an elastic job
+ * hvd_reset keeps all segments in this way. */
 #include "collectives/client/arena.h"
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ struct own_segment {
     struct segment map;
     uint32_t id; /* of this job; UINT32_MAX: none yet */
     struct block *blocks;
-    int fd;          /* of a lasting one; -1: it is none */
+    int fd;          /* of one that can be kept; -1: it goes with the job */
+    bool lasting;    /* of hvd_alloc_lasting */
     bool is_private; /* never to be shared */
     bool is_copy;    /* this is a child made by fork(), and the pages are the child's own */
 };
@@ -81,7 +83,8 @@ static struct own_segment *segment_add(size_t at_least, bool lasting)
     if (fd < 0) {
         fail(HVD_ERR_MEMORY, "%s", e.text);
     } else if (lasting || share_segment(s, fd)) {
-        if (lasting)
+        s->lasting = lasting;
+        if (lasting || client.worker >= 0)
             s->fd = fd;
         else
             close(fd);
@@ -106,7 +109,7 @@ static void *alloc_block(size_t bytes, bool zeroed, bool lasting)
     }
     bytes = blocks_round(bytes);
     pthread_mutex_lock(&client.arena_lock);
-    for (s = own; s && ((s->fd >= 0) != lasting || !(b = blocks_take(s->blocks, bytes))); s = s->next)
+    for (s = own; s && (s->lasting != lasting || !(b = blocks_take(s->blocks, bytes))); s = s->next)
         ;
     if (!b && (s = segment_add(bytes, lasting)))
         b = blocks_take(s->blocks, bytes);
@@ -156,8 +159,13 @@ void arena_free(void *memory)
     struct own_segment *s;
     struct block *b, *before;
     pthread_mutex_lock(&client.arena_lock);
-    if (!has_job_failed() && (s = find_segment(memory)) && (b = find_block(s, memory, &before)))
-        blocks_give_back(b, before);
+    bool failed = has_job_failed();
+    if ((s = find_segment(memory)) && (b = find_block(s, memory, &before))) {
+        if (failed)
+            b->given_up = true;
+        else
+            blocks_give_back(b, before);
+    }
     pthread_mutex_unlock(&client.arena_lock);
 }
 
@@ -242,7 +250,7 @@ static bool free_lasting(void *memory)
     bool found;
     pthread_mutex_lock(&client.arena_lock);
     s = find_segment(memory);
-    found = s && s->fd >= 0;
+    found = s && s->lasting;
     b = found ? find_block(s, memory, &before) : NULL;
     if (b && s->id != UINT32_MAX && has_job_failed()) {
         b->given_up = true;
@@ -309,7 +317,7 @@ static void let_arena_go(void)
 static void own_pages(void)
 {
     for (struct own_segment *s = own; s; s = s->next) {
-        if (s->fd < 0 || s->is_copy)
+        if (!s->lasting || s->is_copy)
             continue;
         s->is_private = s->is_copy = true;
         if (segment_map_at(&s->map, s->fd, MAP_PRIVATE) != 0)
@@ -344,14 +352,14 @@ static void forget_known(void)
     }
 }
 
-void arena_close(void)
+void arena_close(bool keep)
 {
     bool failed = has_job_failed();
     pthread_mutex_lock(&client.arena_lock);
     forget_known();
     for (struct own_segment *s = own, *next; s; s = next) {
         next = s->next;
-        if (s->fd >= 0)
+        if (s->lasting || (keep && s->fd >= 0))
             leave_segment(s, failed);
         else
             drop_segment(s);

@@ -1,6 +1,5 @@
 /* Memory in segments of this process that the engine and the host's other workers can map. */
-#ifndef HVD_COLLECTIVES_CLIENT_ARENA_H
-#define HVD_COLLECTIVES_CLIENT_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +12,5 @@ void arena_free(void *memory);
 bool arena_address(const void *memory, size_t bytes, uint64_t *address);
 /* The memory at an address of any worker of the host, mapped on first use; NULL: there is none. */
 void *arena_resolve(void *ctx, uint64_t address, uint64_t bytes);
-void arena_close(void);
-
-#endif
+/* `keep`: memory of hvd_alloc stays, as lasting memory does (only in elastic jobs). */
+void arena_close(bool keep);

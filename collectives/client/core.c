@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
 
 #define WATCHDOG_MS 10000
 
 struct client client = {
     .socket = -1,
     .kick = -1,
+    .worker = -1,
     .rpc_lock = PTHREAD_MUTEX_INITIALIZER,
     .names_lock = PTHREAD_MUTEX_INITIALIZER,
     .arena_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -132,6 +134,16 @@ void engine_wake(void)
     uint64_t one = 1;
     if (atomic_load(&client.region.header->engine_sleeping) && write(client.kick, &one, sizeof one) < 0)
         return; /* its counter is full: the engine is awake, or its beat will show that it is not */
+}
+
+/* The ring has space for all slots, and each slot is in it at most once. */
+void engine_tell(uint32_t slot, uint32_t *notified)
+{
+    pthread_mutex_lock(&client.ring_lock);
+    bool put = ring_put_once(&client.mailbox->ready, slot, notified);
+    pthread_mutex_unlock(&client.ring_lock);
+    if (put)
+        engine_wake();
 }
 
 static bool has_engine_hung_up(void)

@@ -13,8 +13,7 @@
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or
  * on GPUs (gpu/). The last two are a `struct path_ops` (operation.h). */
-#ifndef HVD_COLLECTIVES_CLIENT_CORE_H
-#define HVD_COLLECTIVES_CLIENT_CORE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -57,6 +56,8 @@ struct tensor_table {
  *
  *   sets_lock    a process set is made or removed
  *   lookers      a thread looks at tensors that others may hold: lookers_lock()
+ *   left_lock    the list of operations whose wait has timed out; also taken with a tensor.lock, as only a
+ *                trylock takes a tensor.lock behind it
  *   tensor.lock  a thread submits, polls or waits for the tensor's operation
  *   gpu_lock()   everything of operations on GPUs
  *   tensor.lock  of a tensor that libhvd uses itself for GPUs, SHM_DEVICE_NAME...
@@ -78,11 +79,14 @@ struct client {
     _Atomic bool rpc_broken;
     char gave_up[SHM_TEXT_MAX]; /* CLIENT_GAVE_UP: the sentence */
     struct tensor_table tensors;
-    uint32_t epochs;                        /* the epochs that ended with hvd_shutdown */
-    struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock, freed
-                                               by hvd_shutdown, since other threads may still read them */
-    _Atomic bool removed[SHM_SETS_MAX];
-    _Atomic uint32_t sets;                      /* the next id; under sets_lock */
+    int worker; /* of an elastic job: this process's number; -1: the job is not elastic */
+    /* The epochs that ended with hvd_shutdown. Elastic: the membership that this worker was in last. */
+    uint32_t epochs;
+    /* By hvd_set; 0: the world. Below SHM_SETS_MAX by id, made and removed under sets_lock, and freed by
+     * hvd_shutdown, since other threads may still read them. From there on sets of hvd_set_open. */
+    struct team *_Atomic set[2 * SHM_SETS_MAX];
+    _Atomic bool removed[2 * SHM_SETS_MAX];
+    _Atomic uint32_t sets;                      /* the next id below SHM_SETS_MAX; under sets_lock */
     struct team *_Atomic pair[TEAM_PAIR_RANKS]; /* this rank and another rank; made under names_lock */
 };
 
@@ -128,6 +132,9 @@ struct watchdog {
 
 /* Wakes the engine if it sleeps. */
 void engine_wake(void);
+/* Puts the slot into the ring to the engine, and wakes the engine. `notified`: where the slot was put last. A
+ * slot that is still there is not put again. */
+void engine_tell(uint32_t slot, uint32_t *notified);
 /* The engine has ended, or its beat has stood still for 10 s. Call it once in ENGINE_SLICE_MS. */
 bool engine_has_stopped(struct watchdog *w);
 /* Call it at each poll. The time between two polls counts as one slice, however long it is. */
@@ -178,5 +185,3 @@ static inline uint64_t read_watch_clock(void)
 {
     return __builtin_expect(atomic_load_explicit(&watched, memory_order_relaxed), 0) ? clock_now() : 0;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Counting operations, for hvdctl: some ten instructions each, in a line of memory of this rank's own
  * (shm/layout.h). */
-#ifndef HVD_COLLECTIVES_CLIENT_COUNTS_H
-#define HVD_COLLECTIVES_CLIENT_COUNTS_H
+#pragma once
 
 #include "collectives/client/operation.h"
 
@@ -54,5 +53,3 @@ static inline void count_ended(const struct tensor *t)
     if (__builtin_expect(ns, 0))
         count_add(&c->ns, ns);
 }
-
-#endif

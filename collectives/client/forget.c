@@ -8,21 +8,26 @@
 
 #include <string.h>
 
+#include "collectives/client/arena.h"
 #include "collectives/client/group.h"
 #include "collectives/client/rpc.h"
 
 struct given {
     struct worker_message message;
-    uint32_t slot[WORKER_SLOTS_MAX];
+    uint32_t slot[WORKER_NUMBERS_MAX];
 };
 
-/* The memory of a shared allreduce's result may still be read. A tensor that was on a
- * GPU stays in the orders of GPUs. */
+/* removed: only tensors of this team; NULL: of every team. The memory of a shared allreduce's result may
+ * still be read, unless its set was closed. A tensor that was on a GPU stays in the orders of GPUs. */
 static bool is_idle(const struct tensor *t, const struct team *removed)
 {
-    if ((atomic_load(&t->stamp) & 1) != 0 || t->slot < SHM_SLOT_FIRST || (t->kept && t->view.team != removed))
+    if ((atomic_load(&t->stamp) & 1) != 0 || t->slot < SHM_SLOT_FIRST)
         return false;
-    return t->phase == PHASE_IDLE && !t->persistent && !t->deferred && !t->gpu && !t->shared.memory;
+    if (removed ? t->view.team != removed : t->kept)
+        return false;
+    if (t->shared.memory && (!removed || removed->id < (int32_t)SHM_SETS_MAX))
+        return false;
+    return t->phase == PHASE_IDLE && !t->persistent && !t->deferred && !t->gpu;
 }
 
 static void leave_bucket(struct tensor *t)
@@ -50,6 +55,9 @@ void forget_tensor(struct tensor *t)
     if (t->gpu)
         client.gpu->free_tensor(t);
     t->kept = false;
+    arena_free(t->shared.memory);
+    arena_free(t->shared.before);
+    t->shared = (struct shared_result){0};
     t->next_free = client.tensors.free;
     client.tensors.free = t;
 }
@@ -79,27 +87,56 @@ static void forget_if_idle(struct tensor *t, const struct team *removed, struct 
         forget_tensor(t);
     }
     pthread_mutex_unlock(&t->lock);
-    if (given->message.id == WORKER_SLOTS_MAX)
+    if (given->message.id == WORKER_NUMBERS_MAX)
         send_given(given, 0);
 }
 
-void forget_idle(const struct team *removed)
+/* names_lock is held. `wanting` as in send_given. */
+static void forget_all(const struct team *removed, uint32_t wanting)
 {
-    uint32_t wanting = 0;
     struct given given;
 
-    if (removed)
-        lookers_lock(); /* this thread holds no lock of a tensor */
-    else if (!lookers_trylock())
-        return; /* another thread looks; who needs the slots comes again */
-    pthread_mutex_lock(&client.names_lock);
-    if (!client.solo)
-        wanting = atomic_load(&client.region.header->wanting);
     given.message.id = 0;
     for (struct tensor *t = client.tensors.newest; t; t = t->older)
         forget_if_idle(t, removed, &given);
     send_given(&given, wanting);
+}
+
+void forget_idle(void)
+{
+    uint32_t wanting = 0;
+
+    if (!lookers_trylock())
+        return; /* another thread looks; who needs the slots comes again */
+    pthread_mutex_lock(&client.names_lock);
+    if (!client.solo)
+        wanting = atomic_load(&client.region.header->wanting);
+    forget_all(NULL, wanting);
     atomic_store(&client.tensors.answered, wanting);
+    pthread_mutex_unlock(&client.names_lock);
+    lookers_unlock();
+}
+
+void forget_team(const struct team *removed)
+{
+    lookers_lock(); /* this thread holds no lock of a tensor */
+    pthread_mutex_lock(&client.names_lock);
+    forget_all(removed, 0);
+    pthread_mutex_unlock(&client.names_lock);
+    lookers_unlock();
+}
+
+void forget_tensors(struct tensor *const *tensor, uint32_t n)
+{
+    struct given given;
+
+    given.message.id = 0;
+    lookers_lock();
+    pthread_mutex_lock(&client.names_lock);
+    for (uint32_t i = 0; i < n; i++)
+        if (tensor[i])
+            forget_if_idle(tensor[i], NULL, &given);
+    send_given(&given, 0);
     pthread_mutex_unlock(&client.names_lock);
     lookers_unlock();
 }

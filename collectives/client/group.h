@@ -1,6 +1,5 @@
 /* Tensors that travel as one: packed pieces, one behind the other. */
-#ifndef HVD_COLLECTIVES_CLIENT_GROUP_H
-#define HVD_COLLECTIVES_CLIENT_GROUP_H
+#pragma once
 
 #include <stddef.h>
 
@@ -25,5 +24,3 @@ int group_set_rows(struct group *g, const size_t *row);
 void group_pack(const struct group *g, void *to);
 void group_unpack(const struct group *g, const void *from);
 void group_free(struct group *g);
-
-#endif

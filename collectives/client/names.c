@@ -56,6 +56,12 @@ look_up(const struct team *team, const char *name, uint32_t hash, uint32_t *stam
     return t;
 }
 
+struct tensor *tensor_known(const struct team *team, const char *name)
+{
+    uint32_t stamp;
+    return look_up(team, name, hash_name(team, name), &stamp);
+}
+
 /* ---- new names ----------------------------------------------------------------------------------------- */
 
 /* The memory of a forgotten tensor, or new memory; locked. A thread that had found the forgotten one may hold
@@ -89,6 +95,15 @@ static void give_memory(struct tensor *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+static void remember_places(struct tensor *t, const struct team *team)
+{
+    t->ahead.me = (uint16_t)team->local[t->view.me];
+    t->ahead.members = 0;
+    for (uint32_t i = 0; i < team->members && t->ahead.members < AHEAD_MEMBERS; i++)
+        if (i != t->view.me)
+            t->ahead.other[t->ahead.members++] = (uint16_t)team->local[i];
+}
+
 /* Everything of an earlier name has gone. If this rank has had the slot before, its operations still
  * count. */
 static void begin_tensor(struct tensor *t, const struct team *team, const char *name, uint32_t hash,
@@ -103,10 +118,12 @@ static void begin_tensor(struct tensor *t, const struct team *team, const char *
     t->sequence = client.solo ? 0 : tensor_latest(&t->view, t->view.me);
     t->phase = PHASE_IDLE;
     t->patience = (struct patience){0};
+    if (!client.solo)
+        remember_places(t, team);
     t->polls = (struct watchdog){0};
     t->notified = t->traced = 0;
     t->open = 0;
-    atomic_store_explicit(&t->follows, NULL, memory_order_relaxed);
+    atomic_store_explicit(&t->ahead.follows, NULL, memory_order_relaxed);
 }
 
 static struct tensor *tensor_make(const struct team *team, const char *name, uint32_t hash, uint32_t slot)
@@ -154,6 +171,10 @@ static int ask_slot(const struct team *team, const char *name, uint32_t *wanting
         return fail(HVD_ERR_MEMORY, "%u tensors are pending at once", SHM_SLOTS - SHM_SLOT_FIRST);
     }
     memcpy(m.text, name, strlen(name) + 1);
+    if (set_is_told_with_names(team)) {
+        m.id = team->size;
+        memcpy(m.text + strlen(name) + 1, team->rank, team->size * sizeof *team->rank);
+    }
     status = rpc(&m, -1, NULL, NULL);
     if (status != HVD_SUCCESS)
         return status;
@@ -193,7 +214,7 @@ static int make_when_free(const struct team *team, const char *name, uint32_t ha
     int status = try_to_make(team, name, hash, &wanting, found, stamp);
 
     while (status == HVD_SUCCESS && !*found) {
-        forget_idle(NULL);
+        forget_idle();
         if (!client.solo)
             prepared = doorbell_prepare(client.mailbox);
         status = try_to_make(team, name, hash, &wanting, found, stamp);
@@ -214,14 +235,12 @@ static int make_when_free(const struct team *team, const char *name, uint32_t ha
 
 /* ---- the order of calls -------------------------------------------------------------------------------- */
 
-#define PREFETCHED_MEMBERS 8u
-
 /* A program uses the same names in the same order in every step. So the tensor that followed the latest one
  * is tried first, without a hash. NULL: the name is another one. */
 static struct tensor *look_after(const struct tensor *latest, const struct team *team, const char *name,
                                  uint32_t *stamp)
 {
-    struct tensor *t = latest ? atomic_load_explicit(&latest->follows, memory_order_acquire) : NULL;
+    struct tensor *t = latest ? atomic_load_explicit(&latest->ahead.follows, memory_order_acquire) : NULL;
 
     return t && is_named(t, team, name, stamp) ? t : NULL;
 }
@@ -229,22 +248,20 @@ static struct tensor *look_after(const struct tensor *latest, const struct team 
 /* Another thread may change the tensor meanwhile. A wrong parity only prefetches the wrong lines. */
 __attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct tensor *t)
 {
-    uint32_t members = t->view.team->members, me = t->view.me;
     uint32_t operation = t->sequence + (t->phase == PHASE_IDLE);
-    for (uint32_t i = 0; i < members && i < PREFETCHED_MEMBERS; i++)
-        if (i != me)
-            __builtin_prefetch(tensor_entry_at(&t->view, i, operation));
-    __builtin_prefetch(tensor_entry_at(&t->view, me, operation), 1);
+    for (uint32_t i = 0; i < t->ahead.members; i++)
+        __builtin_prefetch(region_entry(&client.region, t->slot, t->ahead.other[i], operation));
+    __builtin_prefetch(region_entry(&client.region, t->slot, t->ahead.me, operation), 1);
 }
 
 void tensor_prefetch_next(const struct tensor *t)
 {
-    const struct tensor *next = atomic_load_explicit(&t->follows, memory_order_acquire);
+    const struct tensor *next = atomic_load_explicit(&t->ahead.follows, memory_order_acquire);
     if (!next || client.solo)
         return;
     prefetch_entries(next);
     __builtin_prefetch(next->name);
-    const struct tensor *after = atomic_load_explicit(&next->follows, memory_order_acquire);
+    const struct tensor *after = atomic_load_explicit(&next->ahead.follows, memory_order_acquire);
     if (after == NULL)
         return;
     for (const char *line = (const char *)after; line < after->text; line += SHM_LINE)
@@ -255,8 +272,8 @@ static void remember_latest(struct tensor *latest, struct tensor *t)
 {
     if (latest == t) /* the same name again and again: whatever follows one day is no matter now */
         return;
-    if (latest && atomic_load_explicit(&latest->follows, memory_order_relaxed) != t)
-        atomic_store_explicit(&latest->follows, t, memory_order_release);
+    if (latest && atomic_load_explicit(&latest->ahead.follows, memory_order_relaxed) != t)
+        atomic_store_explicit(&latest->ahead.follows, t, memory_order_release);
     atomic_store_explicit(&client.tensors.latest, t, memory_order_release);
     tensor_prefetch_next(t);
 }
@@ -341,7 +358,7 @@ static const struct team *team_of(int32_t id)
     uint32_t rank[2];
     if (team_pair_ranks(id, rank))
         return pair_find(rank[0] == (uint32_t)client.rank ? rank[1] : rank[0]);
-    return set_find(id);
+    return id < (int32_t)SHM_SETS_MAX ? set_find(id) : set_find_opened(id);
 }
 
 int tensor_of_slot(uint32_t slot, struct tensor **found)
@@ -359,8 +376,8 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
     if (status != HVD_SUCCESS || m.text[0] == '\0')
         return status;
     const struct team *team = team_of(m.set);
-    if (!team)
-        return last_failure();
+    if (!team) /* a set of hvd_set_open has been closed meanwhile */
+        return m.set >= (int32_t)SHM_SETS_MAX ? HVD_SUCCESS : last_failure();
     m.text[SHM_NAME_MAX] = '\0';
     return team_own_index(team) == UINT32_MAX ? HVD_SUCCESS : find_tensor(team, m.text, found, &stamp);
 }
@@ -382,6 +399,16 @@ static bool is_of_team(const struct tensor *t, const struct team *team)
 
 /* The list grows at its begin only, and a thread with a tensor's lock may need names_lock: so names_lock is
  * not held here. */
+bool tensors_exist(const struct team *team)
+{
+    bool exist = false;
+    pthread_mutex_lock(&client.names_lock);
+    for (const struct tensor *t = client.tensors.newest; t && !exist; t = t->older)
+        exist = t->view.team == team && (atomic_load(&t->stamp) & 1) == 0;
+    pthread_mutex_unlock(&client.names_lock);
+    return exist;
+}
+
 bool tensors_pending(const struct team *team)
 {
     bool pending = false;

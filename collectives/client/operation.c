@@ -8,17 +8,6 @@
 #include "collectives/client/group.h"
 #include "collectives/client/names.h"
 #include "collectives/shm/doorbell.h"
-#include "collectives/shm/ring.h"
-
-/* The ring has space for all slots, and each slot is in it at most once. */
-static void notify_engine(struct tensor *t)
-{
-    pthread_mutex_lock(&client.ring_lock);
-    bool put = ring_put_once(&client.mailbox->ready, t->slot, &t->notified);
-    pthread_mutex_unlock(&client.ring_lock);
-    if (put)
-        engine_wake();
-}
 
 /* This rank arrives last: wakes the members that sleep and, if the engine has a part in the operation, the
  * engine. */
@@ -28,7 +17,7 @@ static inline __attribute__((always_inline)) void notify_last_arrival(struct ten
     bool for_engine = !team_is_here(t->view.team) || (has_chunks && !will_wait);
     if (for_engine) {
         tensor_offer(&t->view);
-        notify_engine(t);
+        engine_tell(t->slot, &t->notified);
     }
     if (team_is_here(t->view.team))
         region_ring_sleepers(&client.region, UINT32_MAX);
@@ -41,7 +30,7 @@ static inline __attribute__((always_inline)) void notify_early_arrival(struct te
     if (tensor_missing(&t->view) == t->view.team->members)
         region_ring_sleepers(&client.region, UINT32_MAX);
     if (__builtin_expect(atomic_load(&client.region.header->joined), 0))
-        notify_engine(t); /* the engine tells ranks that have joined */
+        engine_tell(t->slot, &t->notified); /* the engine tells ranks that have joined */
 }
 
 static inline __attribute__((always_inline)) void notify_others(struct tensor *t, bool will_wait)
@@ -78,7 +67,7 @@ int operation_start(struct tensor *t, bool will_wait)
         return fail_poisoned();
     }
     if (__builtin_expect(forget_is_wanted(), 0))
-        forget_idle(NULL);
+        forget_idle();
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
     bool alone = works_alone(t, will_wait);

@@ -3,13 +3,13 @@
  *   request.c    a call's arguments become a request, or are refused
  *   placement.c  the request becomes an operation: the places of its elements
  *   operation.c  the operation is published
+ *   streamed.c   several hosts: this rank brings its elements into its host's buffer, piece by piece
  *   progress.c   a rank that waits or polls does the steps of the operation until it has ended
  *   sized.c      results that the caller allocates when their size is known
  *
  * A tensor's lock is held by the thread that submits, polls or waits for its operation, so an operation needs
  * no other protection. All functions here want that lock, but where they say otherwise. */
-#ifndef HVD_COLLECTIVES_CLIENT_OPERATION_H
-#define HVD_COLLECTIVES_CLIENT_OPERATION_H
+#pragma once
 
 #include "collectives/client/core.h"
 #include "collectives/client/wait_policy.h"
@@ -23,6 +23,7 @@ enum phase {
     PHASE_IDLE,   /* no operation */
     PHASE_ARRIVE, /* published; other members of this host are missing */
     PHASE_WORK,   /* all members agree; the ranks do the chunks */
+    PHASE_PACK,   /* several hosts: this rank brings its elements into its host's buffer (streamed.c) */
     PHASE_REMOTE, /* several hosts: the engine will complete it */
     PHASE_PATH,   /* published; the steps are those of the operation's path */
     PHASE_ENDED   /* `status` holds; waits to be waited for */
@@ -126,11 +127,19 @@ struct shared_result {
 };
 
 /* One tensor name. Made on first use, lives until the name is forgotten. */
-struct tensor {
-    struct tensor *_Atomic next;    /* in its bucket */
-    struct tensor *older;           /* of all tensors */
+/* For a prefetch: the next tensor, and the places of this one's entries. Other threads read these while the
+ * team may have gone. */
+#define AHEAD_MEMBERS 8u
+struct ahead {
     struct tensor *_Atomic follows; /* the tensor that was looked up after this one the last time */
-    _Atomic uint32_t stamp;         /* changes with the name, odd: the tensor has none */
+    uint16_t members, me;           /* the number of those below; this rank's own place */
+    uint16_t other[AHEAD_MEMBERS];  /* among this host's ranks */
+};
+
+struct tensor {
+    struct tensor *_Atomic next; /* in its bucket */
+    struct tensor *older;        /* of all tensors */
+    _Atomic uint32_t stamp;      /* changes with the name, odd: the tensor has none */
     uint32_t hash, slot;
     pthread_mutex_t lock;
     uint32_t sequence;   /* operations so far, all ranks count alike */
@@ -143,6 +152,7 @@ struct tensor {
     uint32_t index;    /* of this rank, in the view's team */
     uint32_t notified; /* the position in the engine's ring where its slot was put last */
     struct tensor_view view;
+    struct ahead ahead;
     uint32_t traced; /* the timeline that knows its track; timeline.c */
     uint32_t lane;   /* that track */
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
@@ -153,6 +163,8 @@ struct tensor {
     _Atomic bool is_over;  /* while this rank has joined: the operation has ended, and the thread that saw
                                  the end holds the lock for a moment only */
     struct tensor *next_free;
+    struct tensor *next_left; /* pending.c */
+    bool is_left;
     char text[SHM_TEXT_MAX]; /* the reason of a status that is not 0; here, because it is hardly ever read */
     char name[SHM_NAME_MAX + 1];
 };
@@ -207,6 +219,21 @@ static inline int operation_wait(struct tensor *t)
 /* The engine has stopped: the operation ends with HVD_ERR_ENGINE. */
 void operation_lose_engine(struct tensor *t);
 
+/* ---- streamed.c ---------------------------------------------------------------------------------------- */
+
+/* The operation is one of several hosts, and its elements go piece by piece, as far as this rank knows. */
+static inline bool is_streamed_far(const struct tensor *t)
+{
+    return __builtin_expect(t->op.where.is_streamed, 0) && !team_is_here(t->view.team);
+}
+/* In PHASE_REMOTE and PHASE_PACK: does what can be done now, once. false: what the engine or another rank has
+ * written cannot be, or its memory cannot be mapped. */
+bool streamed_step(struct tensor *t);
+/* Something can be done. */
+bool streamed_has_step(const struct tensor *t);
+/* The engine has settled the operation well: copies the rest of the result. */
+void streamed_take(struct tensor *t);
+
 /* ---- sized.c ------------------------------------------------------------------------------------------- */
 
 /* The caller allocates the result. */
@@ -240,9 +267,12 @@ void sized_forget(void);
 
 /* Makes a tensor's memory nobody's. names_lock is held, too. */
 void forget_tensor(struct tensor *t);
-/* Forgets all idle tensors, and gives their slots back to the engine. `removed` (NULL: none): of a set that
- * was removed, those that libhvd itself has used, too. The caller holds no names_lock. */
-void forget_idle(const struct team *removed);
+/* Forgets all idle tensors, and gives their slots back to the engine. The caller holds no names_lock. */
+void forget_idle(void);
+/* The same for tensors of a set that was removed, those that libhvd itself has used included. */
+void forget_team(const struct team *removed);
+/* And for these; NULL: none. */
+void forget_tensors(struct tensor *const *tensor, uint32_t n);
 
 /* The engine wants idle slots. */
 static inline bool forget_is_wanted(void)
@@ -257,6 +287,10 @@ static inline bool forget_is_wanted(void)
  * while its elements are still in a cache, and the next operation reuses its memory. */
 void pending_add(struct tensor *t);
 void pending_progress(void); /* the caller holds no lock */
+/* The wait for an operation has ended before the operation. It may need the turns of this rank. */
+void pending_leave(struct tensor *t);
+/* Gives such operations a turn, while a thread waits for another one. true: one of them has moved. */
+bool pending_move_left(void);
 void pending_forget(void);
 
 /* ---- solo.c -------------------------------------------------------------------------------------------- */
@@ -268,5 +302,3 @@ int solo_run(struct tensor *t, int (*run)(struct tensor *t));
 void solo_reduce(const struct tensor_op *op, const void *in, void *out, size_t count);
 /* Checks the number of ragged rows and tells it to the caller. */
 int solo_rows(struct tensor *t);
-
-#endif

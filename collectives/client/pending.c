@@ -1,7 +1,11 @@
 /* Asynchronous operations that were copied to shared memory. A thread that starts the next operation looks
  * whether the oldest of them have ended. Their results then leave shared memory while they are still in a
  * cache, and the next operations reuse that memory. Nothing depends on this: an operation that does not end
- * here ends in its wait, and with too many operations the rest is not looked at. */
+ * here ends in its wait, and with too many operations the rest is not looked at.
+ *
+ * An operation whose wait timed out may need this rank: its elements go piece by piece. Other ranks wait for
+ * it, and between hosts all later operations do. So a thread that waits for something else gives that
+ * operation its turns. */
 #include "collectives/client/operation.h"
 
 #define PENDING   256u /* a power of two */
@@ -39,7 +43,62 @@ void pending_progress(void)
     lookers_unlock();
 }
 
+/* ---- operations whose wait has timed out --------------------------------------------------------------- */
+
+static struct tensor *left; /* the newest first; under left_lock */
+static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool some_are_left;
+
+void pending_leave(struct tensor *t)
+{
+    pthread_mutex_lock(&left_lock);
+    if (!t->is_left) {
+        t->is_left = true;
+        t->next_left = left;
+        left = t;
+        atomic_store(&some_are_left, true);
+    }
+    pthread_mutex_unlock(&left_lock);
+}
+
+/* true: nothing is left to do for it here. */
+static bool move_one(struct tensor *t, bool *moved)
+{
+    if (pthread_mutex_trylock(&t->lock) != 0)
+        return false;
+    enum phase before = t->phase;
+    uint32_t gave = t->view.stream.gave, mine = t->view.mine, taken = t->view.stream.taken;
+    bool over = before == PHASE_IDLE || before == PHASE_ENDED || operation_step(t);
+    *moved = *moved || t->phase != before || t->view.stream.gave != gave || t->view.mine != mine ||
+             t->view.stream.taken != taken;
+    pthread_mutex_unlock(&t->lock);
+    return over;
+}
+
+bool pending_move_left(void)
+{
+    bool moved = false;
+    if (!atomic_load_explicit(&some_are_left, memory_order_relaxed) || !lookers_trylock())
+        return false;
+    pthread_mutex_lock(&left_lock);
+    for (struct tensor **at = &left; *at;) {
+        struct tensor *t = *at;
+        if (!move_one(t, &moved)) {
+            at = &t->next_left;
+            continue;
+        }
+        *at = t->next_left;
+        t->is_left = false;
+    }
+    atomic_store(&some_are_left, left != NULL);
+    pthread_mutex_unlock(&left_lock);
+    lookers_unlock();
+    return moved;
+}
+
 void pending_forget(void)
 {
     first = end = 0;
+    left = NULL;
+    atomic_store(&some_are_left, false);
 }

@@ -14,10 +14,6 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/local/pipeline.h"
 
-#define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
-/* The same, of a sized operation: pieces need more turns of each rank. */
-#define SIZED_STREAM_LEAST (256u << 10)
-
 static bool is_root(const struct tensor *t, const struct tensor_op *op)
 {
     return op->kind == SHM_BROADCAST && op->root == t->index;
@@ -119,7 +115,7 @@ static bool is_short(const struct tensor *t)
     if (t->op.what.kind == SHM_ALLREDUCE)
         return t->op.bytes < STREAM_LEAST;
     if (op_is_sized(&t->op.what))
-        return t->op.bytes < SIZED_STREAM_LEAST;
+        return t->op.bytes < STREAM_LEAST_SIZED;
     return t->op.small && (!op_is_ragged(t->op.what.kind) || t->op.capacity <= SHM_INLINE_MAX);
 }
 
@@ -135,7 +131,8 @@ static bool is_private(const struct tensor *t)
 static bool can_stream(const struct tensor *t, bool will_wait)
 {
     return will_wait && op_kind_in(t->op.what.kind, STREAM_KINDS) && !op_is_adasum(&t->op.what) &&
-           !is_short(t) && team_is_here(t->view.team) && !t->op.group &&
+           !is_short(t) && !t->op.group &&
+           (team_is_here(t->view.team) || stream_crosses(&client.region, &t->op.what)) &&
            t->op.where.table_place != SHM_SEGMENT && (op_is_sized(&t->op.what) || is_private(t));
 }
 

@@ -186,6 +186,8 @@ static void take_settled(struct tensor *t)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
     else if (is_sized(&t->op))
         status = sized_take_settled(t);
+    else if (t->view.stream.host)
+        streamed_take(t);
     else if (op_scatters(t->op.what.kind))
         take_own_result(t);
     else if (t->op.what.kind == SHM_ALLREDUCE_SHARED)
@@ -194,6 +196,8 @@ static void take_settled(struct tensor *t)
         copy_result(t, slot->result, bytes);
     else if (t->op.bounce_out)
         copy_result(t, t->op.bounce_out, bytes);
+    if (t->view.stream.host)
+        stream_leave(&t->view);
     end_operation(t, status <= 0 ? status : HVD_ERR_ENGINE);
 }
 
@@ -239,9 +243,14 @@ bool operation_step(struct tensor *t)
         if (!(t->view.streamed ? stream_step(&t->view) : tensor_work(&t->view)) && is_done(&t->view))
             end_worked(t);
         break;
+    case PHASE_PACK:
     case PHASE_REMOTE:
-        if (atomic_load(&t->view.slot->settled) == t->sequence && !sized_is_for_later(t))
-            take_settled(t);
+        if (atomic_load(&t->view.slot->settled) == t->sequence) {
+            if (!sized_is_for_later(t))
+                take_settled(t);
+        } else if (is_streamed_far(t) && !streamed_step(t) && !region_poisoned(&client.region)) {
+            operation_lose_engine(t);
+        }
         break;
     case PHASE_PATH:
         if (sized_is_for_later(t))
@@ -272,6 +281,8 @@ void operation_finish(struct tensor *t)
 /* There is a chunk to take now, or an end to see. */
 static bool worth_another_step(struct tensor *t)
 {
+    if (t->phase == PHASE_PACK || t->phase == PHASE_REMOTE)
+        return is_streamed_far(t) && streamed_has_step(t);
     return t->phase == PHASE_WORK && (has_work(&t->view) || is_done(&t->view));
 }
 
@@ -297,7 +308,7 @@ static void sleep_once(struct tensor *t, uint64_t left)
     uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
-    if (operation_step(t) || worth_another_step(t) || forget_is_wanted()) {
+    if (operation_step(t) || worth_another_step(t) || forget_is_wanted() || pending_move_left()) {
         doorbell_cancel(client.mailbox);
         return;
     }
@@ -369,7 +380,7 @@ static bool wait_longer(struct tensor *t, uint64_t until)
 {
     do {
         if (__builtin_expect(forget_is_wanted(), 0))
-            forget_idle(NULL);
+            forget_idle();
         if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
             continue;
         uint64_t now = clock_now();
@@ -405,6 +416,8 @@ int operation_wait_until(struct tensor *t, uint64_t until)
         ended = wait_until_ended(t, until);
     if (!ended) {
         t->op.sized.is_taken = false;
+        if (t->op.where.is_streamed)
+            pending_leave(t);
         return HVD_ERR_TIMEOUT;
     }
     int status = t->op.status;

@@ -1,6 +1,5 @@
 /* A call's arguments: the checks that all calls share, and the way of the checked request. */
-#ifndef HVD_COLLECTIVES_CLIENT_REQUEST_H
-#define HVD_COLLECTIVES_CLIENT_REQUEST_H
+#pragma once
 
 #include "collectives/client/operation.h"
 
@@ -16,5 +15,3 @@ int request_name_tensor(const char *name, int status);
 /* Checks and submits a request. `status` is that of making it: if that failed, only its group is freed. */
 int request_async(const char *name, struct request *r, int status, hvd_handle *handle);
 int request_and_wait(const char *name, struct request *r, int status);
-
-#endif

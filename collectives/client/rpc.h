@@ -1,6 +1,5 @@
 /* Questions of this process to its host's engine, one at a time. */
-#ifndef HVD_COLLECTIVES_CLIENT_RPC_H
-#define HVD_COLLECTIVES_CLIENT_RPC_H
+#pragma once
 
 #include "collectives/shm/worker_socket.h"
 #include "common/base/log.h"
@@ -14,5 +13,3 @@ int rpc_simple(uint32_t type);
 void rpc_failed(const char *why);
 /* A line of the engine's log. A job of one rank has no engine and must not call this. */
 void rpc_note(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

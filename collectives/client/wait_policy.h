@@ -12,8 +12,7 @@
  * beat moves the answer is on its way, however long a busy machine takes. A beat that stands still means that
  * the engine was stopped. Time is counted in slices that this process has waited itself: a job that was
  * stopped and continued as a whole has waited one slice. */
-#ifndef HVD_COLLECTIVES_CLIENT_WAIT_POLICY_H
-#define HVD_COLLECTIVES_CLIENT_WAIT_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ struct overdue {
  * because it is not mapped yet (the session ends an engine that does not begin), or because a thread beside
  * the loop answers. `failed`: the job has failed. */
 bool overdue_after(struct overdue *o, uint32_t beat, bool blind, bool failed);
-
-#endif

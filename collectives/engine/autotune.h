@@ -13,8 +13,7 @@
  * parameters that saves the samples which smaller steps would take. It begins with the defaults. In the end
  * the best is measured once more, beside the defaults: the best of many samples is best by luck too. A best
  * value that is not better by more than the noise is given up for the defaults. */
-#ifndef HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
-#define HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,5 +78,3 @@ const struct autotune_values *autotune_wanted(const struct autotune *a);
 /* The best so far; at the end the chosen. Number 0: there was no sample. */
 const struct autotune_sample *autotune_best(const struct autotune *a);
 bool autotune_ended(const struct autotune *a);
-
-#endif

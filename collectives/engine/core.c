@@ -120,7 +120,7 @@ static void report_poison(struct engine *engine, uint32_t rank, const char *why)
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__EngineRank poisoned = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
-    poisoned.rank = rank;
+    poisoned.rank = engine_worker_of(engine, rank);
     poisoned.why = (char *)(uintptr_t)why;
     message.body_case = HVD__ENGINE__BODY_POISONED;
     message.poisoned = &poisoned;
@@ -163,6 +163,26 @@ void engine_out_of_memory(struct engine *engine, const char *why)
     engine_poison(engine, HVD_ERR_ENGINE, text);
 }
 
+uint32_t engine_worker_of(const struct engine *engine, uint32_t rank)
+{
+    if (rank >= engine->size)
+        return UINT32_MAX;
+    const struct rank_place *p = &engine->place[rank];
+    const struct host *h = &engine->host[p->host];
+    return h->worker ? h->worker[p->local] : rank;
+}
+
+uint32_t engine_rank_of(const struct engine *engine, uint32_t worker)
+{
+    if (!engine->membership)
+        return worker < engine->size ? worker : UINT32_MAX;
+    for (uint32_t h = 0; h < engine->hosts; h++)
+        for (uint32_t i = 0; i < engine->host[h].ranks; i++)
+            if (engine->host[h].worker[i] == worker)
+                return engine->host[h].rank[i];
+    return UINT32_MAX;
+}
+
 const char *engine_host_of(const struct engine *engine, uint32_t rank)
 {
     return rank < engine->size ? engine->host[engine->place[rank].host].name : "an unknown host";
@@ -199,6 +219,14 @@ void engine_parts_end(struct engine *engine)
     for (size_t i = 0; engine->parts[i]; i++)
         if (engine->parts[i]->epoch_end)
             engine->parts[i]->epoch_end(engine);
+}
+
+int engine_parts_regroup(struct engine *engine, const struct engine_regroup *g, struct err *e)
+{
+    for (size_t i = count_parts(engine); i-- > 0;)
+        if (engine->parts[i]->regroup && engine->parts[i]->regroup(engine, g, e) != 0)
+            return -1;
+    return 0;
 }
 
 void engine_parts_left(struct engine *engine)

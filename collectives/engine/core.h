@@ -4,8 +4,7 @@
  * A failure is published at once: first the session hears of it, then the region of this host is poisoned, so
  * all pending and later calls of its ranks end. All else is done by the loop, which sees loop.failed at its
  * next turn: it lets every part act (`failed`), and the links tell the other hosts before they are closed. */
-#ifndef HVD_COLLECTIVES_ENGINE_CORE_H
-#define HVD_COLLECTIVES_ENGINE_CORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +13,7 @@
 #include "common/protocol/message.h"
 
 struct engine;
+struct engine_regroup;
 
 /* A descriptor on the loop. */
 struct watch {
@@ -41,6 +41,8 @@ struct engine_part {
     int (*epoch_begin)(struct engine *engine, struct err *e);
     /* The epoch is over: its region is still mapped. */
     void (*epoch_end)(struct engine *engine);
+    /* The next epoch has other ranks (membership.h): between epoch_end and epoch_begin, in their order. */
+    int (*regroup)(struct engine *engine, const struct engine_regroup *g, struct err *e);
     /* A turn of the loop. */
     void (*progress)(struct engine *engine, struct turn *turn);
     /* Every ENGINE_BEAT_MS. */
@@ -55,6 +57,14 @@ struct engine_part {
     void (*free)(struct engine *engine);
 };
 
+/* The places of the former epoch. */
+struct engine_regroup {
+    const uint32_t *host_was;   /* [hosts] index; UINT32_MAX: the host is new */
+    const uint32_t *member_was; /* [members of this host] local rank; UINT32_MAX: the member is new */
+    uint32_t members;           /* that this host had */
+    bool was_alone;             /* it had no ranks: it begins before the others */
+};
+
 #define ENGINE_MESSAGES 32 /* values of a control frame's first byte that belong to parts */
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
@@ -65,7 +75,8 @@ enum peer_message {
     PEER_TUNING = 20,
     PEER_JOINED = 21,
     PEER_WANTED = 22,
-    PEER_WANTED_AGAIN = 23
+    PEER_WANTED_AGAIN = 23,
+    PEER_FENCE = 24
 };
 
 int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e);
@@ -88,12 +99,17 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
 void engine_gave_up(struct engine *engine, uint32_t rank, const char *why, const char *text);
 /* As engine_poison, because this engine has no room for what it would have to keep: `why` says for what. */
 void engine_out_of_memory(struct engine *engine, const char *why);
+/* An elastic job knows a worker by a number, which is its rank in other jobs. UINT32_MAX: no such rank. */
+uint32_t engine_worker_of(const struct engine *engine, uint32_t rank);
+/* The rank of the worker in this epoch; UINT32_MAX: it has none. */
+uint32_t engine_rank_of(const struct engine *engine, uint32_t worker);
 /* The name of the rank's host. */
 const char *engine_host_of(const struct engine *engine, uint32_t rank);
 
 int engine_parts_start(struct engine *engine, const Hvd__EngineConfig *config, struct err *e);
 int engine_parts_begin(struct engine *engine, struct err *e);
 void engine_parts_end(struct engine *engine);
+int engine_parts_regroup(struct engine *engine, const struct engine_regroup *g, struct err *e);
 void engine_parts_left(struct engine *engine);
 
 /* A part wants a turn at that time; 0: it does not. */
@@ -109,5 +125,3 @@ static inline void turn_within(struct turn *turn, int ms)
     if (ms >= 0 && (turn->timeout < 0 || ms < turn->timeout))
         turn->timeout = ms;
 }
-
-#endif

@@ -37,6 +37,20 @@ static void add_count(struct counted *sum, const struct shm_count *c)
     sum->ns += atomic_load_explicit(&c->ns, memory_order_relaxed);
 }
 
+static void merge_count(struct counted *sum, const struct counted *more)
+{
+    sum->operations += more->operations;
+    sum->bytes += more->bytes;
+    sum->ns += more->ns;
+}
+
+/* Of members of former memberships. */
+static struct counted gone_count(const struct engine *engine, uint8_t kind)
+{
+    return engine->counted ? engine->counted[engine->workers.members * SHM_KINDS + kind]
+                           : (struct counted){0};
+}
+
 /* Of a member, since the first epoch. */
 static struct counted count_of(const struct engine *engine, uint32_t member, uint8_t kind)
 {
@@ -52,14 +66,39 @@ static struct counted count_of(const struct engine *engine, uint32_t member, uin
 /* The epoch ends: what its region counted is kept. */
 static void keep_counters(struct engine *engine)
 {
-    struct counted *sums = calloc((size_t)engine->workers.members * SHM_KINDS, sizeof *sums);
+    struct counted *sums = calloc((size_t)(engine->workers.members + 1) * SHM_KINDS, sizeof *sums);
     for (uint32_t m = 0; sums && m < engine->workers.members; m++)
         for (uint8_t kind = 0; kind < SHM_KINDS; kind++)
             sums[m * SHM_KINDS + kind] = count_of(engine, m, kind);
+    for (uint8_t kind = 0; sums && engine->counted && kind < SHM_KINDS; kind++)
+        sums[engine->workers.members * SHM_KINDS + kind] = gone_count(engine, kind);
     if (!sums)
         return; /* this epoch's are lost */
     free(engine->counted);
     engine->counted = sums;
+}
+
+/* Members that have gone keep their counts, in the last row. */
+static int regroup_counters(struct engine *engine, const struct engine_regroup *g, struct err *e)
+{
+    uint32_t members = engine->host[engine->self].ranks;
+    struct counted *old = engine->counted;
+    if (!old)
+        return 0;
+    engine->counted = calloc((size_t)(members + 1) * SHM_KINDS, sizeof *old);
+    if (!engine->counted) {
+        free(old);
+        return err_set(e, ERR_MEMORY, "no memory for counters");
+    }
+    for (uint32_t was = 0; was <= g->members; was++) {
+        uint32_t row = members;
+        for (uint32_t m = 0; m < members; m++)
+            row = g->member_was[m] == was ? m : row;
+        for (uint8_t kind = 0; kind < SHM_KINDS; kind++)
+            merge_count(&engine->counted[row * SHM_KINDS + kind], &old[was * SHM_KINDS + kind]);
+    }
+    free(old);
+    return 0;
 }
 
 static void free_counters(struct engine *engine)
@@ -72,12 +111,14 @@ static void sum_up(const struct engine *engine, size_t which, Hvd__Collective *c
 {
     hvd__collective__init(c);
     c->kind = (char *)(uintptr_t)op_kind_name(told[which].kind);
-    for (uint32_t m = 0; m < engine->workers.members; m++) {
-        struct counted one = count_of(engine, m, told[which].kind);
+    for (uint32_t m = 0; m <= engine->workers.members; m++) {
+        bool gone = m == engine->workers.members;
+        struct counted one =
+            gone ? gone_count(engine, told[which].kind) : count_of(engine, m, told[which].kind);
         if (told[which].also) {
-            struct counted more = count_of(engine, m, told[which].also);
-            one =
-                (struct counted){one.operations + more.operations, one.bytes + more.bytes, one.ns + more.ns};
+            struct counted more =
+                gone ? gone_count(engine, told[which].also) : count_of(engine, m, told[which].also);
+            merge_count(&one, &more);
         }
         c->operations += one.operations;
         c->most = one.operations > c->most ? one.operations : c->most;
@@ -151,5 +192,8 @@ void counters_tell(struct engine *engine)
         log_debug("the session will not know what was counted: %s", e.text);
 }
 
-const struct engine_part counters_part = {
-    .epoch_end = keep_counters, .failed = counters_tell, .all_left = counters_tell, .free = free_counters};
+const struct engine_part counters_part = {.epoch_end = keep_counters,
+                                          .regroup = regroup_counters,
+                                          .failed = counters_tell,
+                                          .all_left = counters_tell,
+                                          .free = free_counters};

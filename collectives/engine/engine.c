@@ -18,8 +18,10 @@
 
 #include "collectives/engine/counters.h"
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/hosts.h"
 #include "collectives/engine/joins.h"
 #include "collectives/engine/local.h"
+#include "collectives/engine/membership.h"
 #include "collectives/engine/names.h"
 #include "collectives/engine/peers.h"
 #include "collectives/engine/reinit.h"
@@ -32,6 +34,7 @@
 #include "collectives/engine/tuning.h"
 #include "collectives/engine/workers.h"
 #include "collectives/gpu/fuse.h"
+#include "collectives/local/pipeline.h"
 #include "collectives/shm/ring.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -43,8 +46,9 @@
 
 /* Each part uses those behind it. */
 static const struct engine_part *const parts[] = {
-    &peers_part,  &reinit_part,   &local_part, &remote_part, &timeline_part, &tuning_part,  &gpus_part,
-    &stalls_part, &counters_part, &joins_part, &names_part,  &sets_part,     &workers_part, NULL};
+    &peers_part,   &reinit_part, &membership_part, &questions_part, &local_part, &remote_part, &timeline_part,
+    &tuning_part,  &gpus_part,   &stalls_part,     &counters_part,  &joins_part, &names_part,  &sets_part,
+    &workers_part, NULL};
 
 /* Watched for edges: each kick is one, so nobody needs to read the counter. */
 static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)
@@ -84,6 +88,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     buf_init(&engine->session.out, OUT_MAX);
     engine->stall.warn_ns = 60 * NSEC_PER_SEC;
     engine->options.fusion_bytes = ENGINE_FUSION_BYTES;
+    engine->options.stream_least = STREAM_LEAST_FAR;
     engine->options.gpu_fuse = FUSE_ROOM;
     engine->options.gpu_connect_ms = CONNECT_MS;
     engine->options.cache_capacity = UINT32_MAX;
@@ -124,12 +129,9 @@ void engine_free(struct engine *engine)
     close_fd(engine->loop.epoll);
     buf_free(&engine->session.in);
     buf_free(&engine->session.out);
-    for (uint32_t i = 0; engine->host && i < engine->hosts; i++) {
-        free(engine->host[i].name);
-        free(engine->host[i].rank);
-    }
-    free(engine->host);
-    free(engine->place);
+    struct host_table hosts = {0};
+    host_table_swap(engine, &hosts);
+    host_table_free(&hosts);
     free(engine);
 }
 

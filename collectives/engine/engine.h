@@ -8,6 +8,7 @@
  *   local.c     rings, helping with chunks           remote.c     operations between hosts
  *   agree/      readiness, the execution list        run/         one entry of that list, between hosts
  *   reinit.c    the next epoch of the job            counters.c   what the engine reports when it is asked
+ *   membership.c  the same with other ranks (elastic jobs)
  *   stall.c     which tensors wait for whom (pure)   stalls.c     asks the other hosts and tells of it
  *   autotune.c  which values are best (pure)         tuning.c     measures, and tells all hosts
  *   timeline.c  a trace of the operations            gpu/         the ranks' operations on GPUs
@@ -18,8 +19,7 @@
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
  * more hosts every operation comes here when it is complete on this host, and is settled here. */
-#ifndef HVD_COLLECTIVES_ENGINE_ENGINE_H
-#define HVD_COLLECTIVES_ENGINE_ENGINE_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "collectives/engine/joins.h"
@@ -38,6 +38,7 @@
 #define ENGINE_PROGRESS_MAX 16
 
 struct counted;     /* counters.c */
+struct memberships; /* membership.c */
 struct engine_gpus; /* gpu/gpu.h */
 struct stalls;      /* stalls.c */
 struct timeline;    /* timeline.c */
@@ -68,7 +69,8 @@ struct engine_options {
     uint32_t gpu_fuse;       /* bytes of small tensors on GPUs, at once */
     uint32_t gpu_connect_ms; /* how long NCCL may take to connect */
     bool gpu_requires_nccl;
-    bool flat; /* reductions between hosts do not begin within them (run_unreduced.c) */
+    uint64_t stream_least; /* bytes of a tensor that ranks may pass piece by piece (local/pipeline.h) */
+    bool flat;             /* reductions between hosts do not begin within them (run_unreduced.c) */
 };
 
 struct host {
@@ -76,6 +78,10 @@ struct host {
     char *name;
     uint32_t ranks;
     uint32_t *rank; /* [ranks], ascending */
+    /* Of elastic jobs: */
+    uint32_t id;      /* the host's own in all memberships */
+    uint32_t *worker; /* [ranks], the workers' numbers; NULL: those are their ranks */
+    uint32_t sends;   /* the epoch of what comes over its link */
 };
 
 struct rank_place { /* of a rank */
@@ -106,10 +112,11 @@ struct engine {
     struct joins joins;
     struct stall stall;
     struct stalls *stalls;
-    struct timeline *timeline; /* NULL: none is written */
-    struct tuning *tuning;     /* NULL: nothing is tuned */
-    struct engine_gpus *gpus;  /* NULL: the workers run NCCL themselves */
-    struct counted *counted;   /* NULL: no epoch has ended */
+    struct timeline *timeline;      /* NULL: none is written */
+    struct tuning *tuning;          /* NULL: nothing is tuned */
+    struct engine_gpus *gpus;       /* NULL: the workers run NCCL themselves */
+    struct counted *counted;        /* NULL: no epoch has ended */
+    struct memberships *membership; /* NULL: the job is not elastic */
 };
 
 struct engine *engine_new(int session_fd, struct err *e);
@@ -118,5 +125,5 @@ void engine_free(struct engine *engine);
 int engine_loop(struct engine *engine, struct err *e);
 /* Of the epoch's control region. */
 struct region_shape engine_shape(const struct engine *engine);
-
-#endif
+/* A spinning engine must not take a processor from a rank. */
+bool engine_may_spin(const struct engine *engine);

@@ -179,7 +179,7 @@ static void give_back(struct engine *engine, uint32_t slot, uint32_t member)
 void forget_given(struct engine *engine, uint32_t member, const struct worker_message *m)
 {
     struct holding *h = &engine->names.holding;
-    uint32_t slot[WORKER_SLOTS_MAX];
+    uint32_t slot[WORKER_NUMBERS_MAX];
 
     memcpy(slot, m->text, m->id * sizeof *slot);
     for (uint32_t i = 0; i < m->id; i++)

@@ -9,8 +9,7 @@
  * A member that finds no free slot waits until all members have answered. If none is free then either, the
  * member waits on while others have operations that have ended and that they have yet to wait for. Else so
  * many tensors are pending at once. Between hosts a tensor is known by its name: each host forgets alone. */
-#ifndef HVD_COLLECTIVES_ENGINE_FORGET_H
-#define HVD_COLLECTIVES_ENGINE_FORGET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ int forget_for(struct engine *engine, struct set *set, const char *text, uint32_
  * told before, 0: none. true: *wanting is to be answered by all members, and may free some. false: there is
  * no hope. */
 bool forget_more(struct engine *engine, uint32_t member, uint32_t asked, uint32_t *wanting);
-
-#endif

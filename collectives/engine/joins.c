@@ -57,6 +57,13 @@ static int start_joins(struct engine *engine, const Hvd__EngineConfig *config, s
     return engine->joins.of_rank ? 0 : err_set(e, ERR_MEMORY, "no memory for %u ranks", engine->size);
 }
 
+static int regroup_joins(struct engine *engine, const struct engine_regroup *g, struct err *e)
+{
+    (void)g;
+    free(engine->joins.of_rank);
+    return start_joins(engine, NULL, e);
+}
+
 static void forget_joins(struct engine *engine)
 {
     memset(engine->joins.of_rank, 0, engine->size * sizeof *engine->joins.of_rank);
@@ -386,6 +393,7 @@ static int receive_joins(struct engine *engine, uint32_t from, const void *data,
 
 const struct engine_part joins_part = {.start = start_joins,
                                        .epoch_end = forget_joins,
+                                       .regroup = regroup_joins,
                                        .messages =
                                            1u << PEER_JOINED | 1u << PEER_WANTED | 1u << PEER_WANTED_AGAIN,
                                        .message = receive_joins,

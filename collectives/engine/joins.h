@@ -1,6 +1,5 @@
 /* Ranks that are in hvd_join: operations that they are to take part in. */
-#ifndef HVD_COLLECTIVES_ENGINE_JOINS_H
-#define HVD_COLLECTIVES_ENGINE_JOINS_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "collectives/shm/worker_socket.h"
@@ -20,5 +19,3 @@ void joins_member(struct engine *engine, uint32_t member, enum worker_join how);
 void joins_arrived(struct engine *engine, uint32_t slot);
 /* The operation of the slot's view was announced to other hosts. */
 void joins_announced(struct engine *engine, uint32_t slot);
-
-#endif

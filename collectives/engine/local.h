@@ -1,6 +1,5 @@
 /* Operations of this host: the rings of its ranks, and chunks of large operations that the engine takes. */
-#ifndef HVD_COLLECTIVES_ENGINE_LOCAL_H
-#define HVD_COLLECTIVES_ENGINE_LOCAL_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "collectives/shm/layout.h"
@@ -12,5 +11,3 @@ struct helping {
 };
 
 extern const struct engine_part local_part;
-
-#endif

@@ -80,6 +80,7 @@ int names_make(struct engine *engine, struct set *set, const char *text, uint32_
     engine->names.name[*slot] = (struct name){
         .text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set, .listed = set->forgotten};
     *bucket = *slot;
+    set->names++;
     return HVD_SUCCESS;
 }
 
@@ -93,6 +94,7 @@ void names_drop(struct engine *engine, uint32_t slot)
     *at = n->next;
     if (n->set->forgotten < n->listed)
         n->set->forgotten = n->listed;
+    n->set->names--;
     if (n->has_view)
         tensor_view_free(&n->view);
     free(n->text);

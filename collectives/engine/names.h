@@ -1,7 +1,6 @@
 /* Tensor names to slots, and the host's tensor segments. A name keeps its slot until it is forgotten
  * (forget.h). */
-#ifndef HVD_COLLECTIVES_ENGINE_NAMES_H
-#define HVD_COLLECTIVES_ENGINE_NAMES_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "collectives/engine/forget.h"
@@ -63,5 +62,3 @@ struct tensor_view *names_view(struct engine *engine, uint32_t slot);
 /* Takes the descriptor. An hvd_status; *e has the sentence. */
 int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, struct err *e);
 void *segments_resolve(void *engine, uint64_t address, uint64_t bytes);
-
-#endif

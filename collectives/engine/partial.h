@@ -11,8 +11,7 @@
  *
  * With compression, float32 travels as the type asked for: a host's average if the result is an average or is
  * scaled to be as small, else its sum. */
-#ifndef HVD_COLLECTIVES_ENGINE_PARTIAL_H
-#define HVD_COLLECTIVES_ENGINE_PARTIAL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -31,5 +30,3 @@ struct partial {
 };
 
 struct partial partial_of(const struct tensor_op *op, const struct partial_shape *shape);
-
-#endif

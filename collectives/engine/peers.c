@@ -15,16 +15,19 @@
 
 #include "collectives/backends/tcp.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/membership.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
 #define FAILED_HEADER 8
+#define FENCE_SIZE    8
 #define EARLY_MAX     4096u /* messages; a host sends one or two before it needs an answer */
 
 struct early_message {
     struct early_message *next;
-    uint32_t from;
+    uint32_t from; /* the host's id */
+    uint32_t epoch;
     size_t size;
     uint8_t bytes[];
 };
@@ -51,15 +54,21 @@ static int on_watch(void *ctx, uint32_t host, int fd, uint32_t wanted, struct er
     return engine_watch(engine, watch, wanted, e);
 }
 
+static bool are_linked(const struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        if (i != engine->self && !links_ready(engine->peers.links, i))
+            return false;
+    return true;
+}
+
 static void on_ready(void *ctx, uint32_t host)
 {
     struct engine *engine = ctx;
     (void)host;
-    for (uint32_t i = 0; i < engine->hosts; i++)
-        if (i != engine->self && !links_ready(engine->peers.links, i))
-            return;
-    engine->peers.up = true;
-    log_debug("linked to %u hosts", engine->hosts - 1);
+    engine->peers.up = are_linked(engine);
+    if (engine->peers.up)
+        log_debug("linked to %u hosts", engine->hosts - 1);
 }
 
 /* A message of the host could not be taken. */
@@ -103,14 +112,14 @@ static bool is_early(const struct engine *engine, const uint8_t *data, size_t si
     return size >= 8 && *data <= PEER_FAILED && get_u32(data + 4) == engine->epoch + 1;
 }
 
-static int keep_early(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+static int keep_early(struct engine *engine, uint32_t from, uint32_t epoch, const void *data, size_t size,
+                      struct err *e)
 {
     struct early_message **end = &engine->peers.early;
     struct early_message *m = engine->peers.earlies < EARLY_MAX ? malloc(sizeof *m + size) : NULL;
     if (!m)
-        return err_set(e, ERR_MEMORY, "too much of epoch %u while this host is at %u", engine->epoch + 1,
-                       engine->epoch);
-    *m = (struct early_message){.from = from, .size = size};
+        return err_set(e, ERR_MEMORY, "too much of epoch %u while this host is at %u", epoch, engine->epoch);
+    *m = (struct early_message){.from = engine->host[from].id, .epoch = epoch, .size = size};
     memcpy(m->bytes, data, size);
     while (*end)
         end = &(*end)->next;
@@ -123,7 +132,7 @@ static int keep_early(struct engine *engine, uint32_t from, const void *data, si
 static bool has_early(const struct engine *engine, uint32_t host)
 {
     for (const struct early_message *m = engine->peers.early; m; m = m->next)
-        if (m->from == host)
+        if (m->from == engine->host[host].id)
             return true;
     return false;
 }
@@ -140,16 +149,36 @@ static struct early_message *take_first_early(struct engine *engine)
 
 /* ---- messages of other engines ------------------------------------------------------------------------- */
 
-static void take_message(struct engine *engine, uint32_t host, const void *data, size_t size)
+/* PEER_FENCE: that byte, 3 of 0, the membership (4, little endian) that the link's messages are of from now
+ * on. */
+static int take_fence(struct engine *engine, uint32_t host, const uint8_t *data, size_t size, struct err *e)
+{
+    uint32_t epoch = size == FENCE_SIZE ? get_u32(data + 4) : 0;
+    if (!engine->membership || epoch <= engine->host[host].sends)
+        return err_set(e, ERR_PROTOCOL, "a fence of %zu bytes before epoch %u", size, epoch);
+    engine->host[host].sends = epoch;
+    return 0;
+}
+
+/* Elastic: the message is of an epoch that is over here, or has failed. */
+static bool is_late(const struct engine *engine, uint32_t host)
+{
+    uint32_t sends = engine->host[host].sends;
+    return engine->membership && (sends < engine->epoch || (sends == engine->epoch && engine->peers.down));
+}
+
+static bool is_ahead(const struct engine *engine, uint32_t host, const void *data, size_t size)
+{
+    return engine->membership ? engine->host[host].sends > engine->epoch : is_early(engine, data, size);
+}
+
+/* A message of the present epoch. */
+static void handle_message(struct engine *engine, uint32_t host, const void *data, size_t size)
 {
     const uint8_t *type = data;
     struct err e = ERR_INIT;
     int rc;
-    if (size == 0)
-        rc = err_set(&e, ERR_PROTOCOL, "an empty message");
-    else if (is_early(engine, data, size))
-        rc = keep_early(engine, host, data, size, &e);
-    else if (*type >= BACKEND_CONTROL_TYPE)
+    if (*type >= BACKEND_CONTROL_TYPE)
         rc = backend_tcp_control(engine->peers.backend, host, data, size, &e);
     else if (engine->peers.receiver[*type])
         rc = engine->peers.receiver[*type]->message(engine, host, data, size, &e);
@@ -159,10 +188,39 @@ static void take_message(struct engine *engine, uint32_t host, const void *data,
         peer_is_broken(engine, host, &e);
 }
 
+static void take_message(struct engine *engine, uint32_t host, const void *data, size_t size)
+{
+    uint32_t epoch = engine->membership ? engine->host[host].sends : engine->epoch + 1;
+    struct err e = ERR_INIT;
+    int rc = 0;
+    if (size == 0)
+        rc = err_set(&e, ERR_PROTOCOL, "an empty message");
+    else if (*(const uint8_t *)data == PEER_FENCE)
+        rc = take_fence(engine, host, data, size, &e);
+    else if (is_ahead(engine, host, data, size))
+        rc = keep_early(engine, host, epoch, data, size, &e);
+    else if (!is_late(engine, host))
+        handle_message(engine, host, data, size);
+    if (rc != 0)
+        peer_is_broken(engine, host, &e);
+}
+
 void peers_take_early(struct engine *engine)
 {
-    for (struct early_message *m = take_first_early(engine); m; m = take_first_early(engine)) {
-        take_message(engine, m->from, m->bytes, m->size);
+    struct early_message *m = engine->peers.early, *next;
+    engine->peers.early = NULL;
+    engine->peers.earlies = 0;
+    for (; m; m = next) {
+        uint32_t host = 0;
+        struct err e = ERR_INIT;
+        next = m->next;
+        while (host < engine->hosts && engine->host[host].id != m->from)
+            host++;
+        if (host < engine->hosts && m->epoch == engine->epoch)
+            handle_message(engine, host, m->bytes, m->size);
+        else if (host < engine->hosts && m->epoch > engine->epoch &&
+                 keep_early(engine, host, m->epoch, m->bytes, m->size, &e) != 0)
+            engine_out_of_memory(engine, e.text);
         free(m);
     }
 }
@@ -175,6 +233,11 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
 static void *on_bulk_place(void *ctx, uint32_t host, const struct link_bulk *head)
 {
     struct engine *engine = ctx;
+    if (is_late(engine, host)) {
+        if (!engine->peers.scrap)
+            engine->peers.scrap = malloc(LINKS_BULK_MAX);
+        return engine->peers.scrap;
+    }
     return backend_tcp_bulk_place(engine->peers.backend, host, head);
 }
 
@@ -182,14 +245,32 @@ static void on_bulk_arrived(void *ctx, uint32_t host, const struct link_bulk *he
 {
     struct engine *engine = ctx;
     struct err e = ERR_INIT;
+    if (is_late(engine, host))
+        return;
     if (backend_tcp_bulk_arrived(engine->peers.backend, host, head, &e) != 0)
         peer_is_broken(engine, host, &e);
+}
+
+/* The launcher names a membership without the host. */
+static void tell_unreachable(struct engine *engine, uint32_t host, const struct err *why)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__Unreachable lost = HVD__UNREACHABLE__INIT;
+    struct err e = ERR_INIT;
+    lost.id = engine->host[host].id;
+    lost.text = (char *)(uintptr_t)why->text;
+    message.body_case = HVD__ENGINE__BODY_UNREACHABLE;
+    message.unreachable = &lost;
+    if (engine_send(engine, &message, &e) != 0)
+        log_debug("the session will not know of a lost link: %s", e.text);
 }
 
 static void on_lost(void *ctx, uint32_t host, const struct err *why)
 {
     struct engine *engine = ctx;
     const struct host *h = &engine->host[host];
+    if (engine->membership)
+        tell_unreachable(engine, host, why);
     if (engine->finished || has_early(engine, host)) {
         engine->peers.lost_host = host;
         return;
@@ -220,6 +301,7 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
         .addresses = c->n_address,
         .heartbeat_ms = c->heartbeat_ms,
         .start_ms = ENGINE_LINKS_MS,
+        .lasting = c->elastic,
     };
     if (!name)
         err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
@@ -257,9 +339,10 @@ static int make_backend(struct engine *engine, struct err *e)
 
 static int renew_backend(struct engine *engine, struct err *e)
 {
-    if (!engine->peers.backend)
+    if (!engine->peers.links)
         return 0;
-    engine->peers.backend->ops->free(engine->peers.backend);
+    if (engine->peers.backend)
+        engine->peers.backend->ops->free(engine->peers.backend);
     return make_backend(engine, e);
 }
 
@@ -284,9 +367,11 @@ static int announce_alone(struct engine *engine, struct err *e)
 
 static int start_peers(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {
-    if (engine->hosts == 1)
+    if (engine->hosts == 1 && !engine->membership)
         return announce_alone(engine, e);
     index_receivers(engine);
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        engine->host[i].sends = engine->epoch;
     if (open_links(engine, c, e) != 0 || make_backend(engine, e) != 0)
         return -1;
     engine->peers.watch = (struct watch){links_fd(engine->peers.links), links_fd_ready};
@@ -297,12 +382,16 @@ static int start_peers(struct engine *engine, const Hvd__EngineConfig *c, struct
 
 void peers_connect(struct engine *engine, const Hvd__Links *links)
 {
+    if (engine->peers.links && (!engine->membership || engine->epoch == engine->membership->first))
+        peers_meet(engine, links->link, links->n_link);
+}
+
+void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
+{
     uint64_t now = clock_now();
     struct err e = ERR_INIT;
-    if (!engine->peers.links)
-        return;
-    for (size_t i = 0; i < links->n_link; i++) {
-        const Hvd__Link *l = links->link[i];
+    for (size_t i = 0; i < links; i++) {
+        const Hvd__Link *l = link[i];
         if (l->host == engine->self || l->host >= engine->hosts)
             continue;
         if (l->port == 0 || l->port > UINT16_MAX)
@@ -332,8 +421,8 @@ static void send_failure(struct engine *engine, int status, const char *text)
 
 /* After a failure, of which the other hosts hear first: nothing may write into the workers' memory any more.
  * Not from inside a callback of links or backend, which may be in the middle of something, but before the
- * loop waits again. */
-static void close_links(struct engine *engine)
+ * loop waits again. `again`: another membership may use the links. */
+static void close_links(struct engine *engine, bool again)
 {
     char text[SHM_TEXT_MAX] = "its part of the job has ended";
     struct err e = ERR_INIT;
@@ -342,18 +431,21 @@ static void close_links(struct engine *engine)
         send_failure(engine, status, text);
     }
     err_set(&e, ERR_CLOSED, "%s", text);
-    links_shutdown(engine->peers.links, text);
+    if (again)
+        links_cut(engine->peers.links);
+    else
+        links_shutdown(engine->peers.links, text);
     engine->peers.backend->ops->fail(engine->peers.backend, &e);
     engine->peers.down = true;
 }
 
 static bool progress_links(struct engine *engine, uint64_t now)
 {
-    if (!engine->peers.links || engine->peers.down)
+    if (!engine->peers.links || (engine->peers.down && !engine->membership))
         return false;
     bool active = links_progress(engine->peers.links, now) > 0;
-    if (region_poisoned(&engine->region))
-        close_links(engine);
+    if (region_poisoned(&engine->region) && !engine->peers.down)
+        close_links(engine, engine->membership != NULL);
     return active;
 }
 
@@ -373,10 +465,36 @@ static void progress_peers(struct engine *engine, struct turn *turn)
     turn->active = progress_links(engine, turn->now) || turn->active;
 }
 
+/* The links go on to the hosts of the next membership. */
+static int regroup_peers(struct engine *engine, const struct engine_regroup *g, struct err *e)
+{
+    const char **name = calloc(engine->hosts, sizeof *name);
+    struct links_group group = {engine->epoch, engine->self, engine->hosts, g->host_was, name, g->was_alone};
+    uint8_t fence[FENCE_SIZE] = {PEER_FENCE};
+    if (!name)
+        return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        name[i] = engine->host[i].name;
+    int rc = links_regroup(engine->peers.links, &group, clock_now(), e);
+    free(name);
+    put_u32(fence + 4, engine->epoch);
+    for (uint32_t i = 0; rc == 0 && i < engine->hosts; i++) {
+        if (i == engine->self || !links_ready(engine->peers.links, i))
+            engine->host[i].sends = engine->epoch; /* a new link is made in this epoch */
+        else
+            (void)links_send_control(engine->peers.links, i, fence, sizeof fence, NULL);
+    }
+    engine->peers.down = false;
+    engine->peers.lost_host = UINT32_MAX;
+    engine->peers.up = are_linked(engine);
+    return rc;
+}
+
 static void free_peers(struct engine *engine)
 {
     if (engine->peers.links && engine->peers.backend && !engine->peers.down)
-        close_links(engine);
+        close_links(engine, false);
+    free(engine->peers.scrap);
     if (engine->peers.backend)
         engine->peers.backend->ops->free(engine->peers.backend);
     links_free(engine->peers.links);
@@ -386,6 +504,7 @@ static void free_peers(struct engine *engine)
 
 const struct engine_part peers_part = {.start = start_peers,
                                        .epoch_begin = renew_backend,
+                                       .regroup = regroup_peers,
                                        .progress = progress_peers,
                                        .messages = 1u << PEER_FAILED,
                                        .message = take_failure,

@@ -1,6 +1,5 @@
 /* The engines of the other hosts: the links to them, and the backend over those links. */
-#ifndef HVD_COLLECTIVES_ENGINE_PEERS_H
-#define HVD_COLLECTIVES_ENGINE_PEERS_H
+#pragma once
 
 #include "collectives/backends/backend.h"
 #include "collectives/engine/core.h"
@@ -20,6 +19,7 @@ struct peers {
     const struct engine_part *receiver[ENGINE_MESSAGES]; /* by a message's first byte */
     struct early_message *early;                         /* messages of the next epoch */
     uint32_t earlies;
+    void *scrap;        /* for bulk of an epoch that is over; NULL: none has come */
     uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
 };
 
@@ -27,10 +27,10 @@ extern const struct engine_part peers_part;
 
 /* The session tells where all engines listen. */
 void peers_connect(struct engine *engine, const Hvd__Links *links);
+/* The engines of a membership: links to those that have none yet. */
+void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links);
 /* Takes the messages that came before their epoch had begun, which now has. */
 void peers_take_early(struct engine *engine);
 /* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at
  * about the same time, and to look costs less than to let the loop find out. */
 bool peers_look(struct engine *engine, uint64_t now);
-
-#endif

@@ -2,10 +2,12 @@
  *
  * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host
  * that has not joined, this epoch. A question is answered at once, but a question about a GPU may be answered
- * later. A message that may not come closes the connection. */
+ * later. A message that may not come closes the connection. In an elastic job a hello waits for a membership
+ * that has the worker. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -16,10 +18,12 @@
 #include "collectives/engine/forget.h"
 #include "collectives/engine/gpu/gpu.h"
 #include "collectives/engine/joins.h"
+#include "collectives/engine/membership.h"
 #include "collectives/engine/names.h"
 #include "collectives/engine/reinit.h"
 #include "collectives/engine/sets.h"
 #include "collectives/engine/workers.h"
+#include "collectives/shm/numbers.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 
@@ -65,13 +69,18 @@ static bool is_ours(const struct engine *engine, const struct worker_message *q,
     return peer->uid == geteuid() && secret_equal(q->token, engine->workers.token, WORKER_TOKEN_SIZE);
 }
 
+static int refuse_stranger(struct worker_message *a)
+{
+    return refuse_question(a, HVD_ERR_SYSTEM,
+                           "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
+}
+
 static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,
                        struct worker_message *a)
 {
     uint32_t member = region_member(&engine->region, q->rank);
     if (!is_ours(engine, q, peer))
-        return refuse_question(a, HVD_ERR_SYSTEM,
-                               "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
+        return refuse_stranger(a);
     if (q->epoch - engine->epoch <= 1 && region_poisoned(&engine->region))
         return region_poison_read(&engine->region, a->text, sizeof a->text); /* and there is no next one */
     if (q->epoch != engine->epoch)
@@ -91,23 +100,13 @@ static int check_hello(const struct engine *engine, const struct worker_message 
     return HVD_SUCCESS;
 }
 
-static int welcome_worker(struct engine *engine, struct worker *w, const struct worker_message *q,
-                          struct worker_message *a)
+/* The connection becomes the member's. */
+static int seat_worker(struct engine *engine, struct worker *w, struct member *m, uint32_t pid,
+                       struct worker_message *a)
 {
-    struct ucred peer;
-    socklen_t len = sizeof peer;
     struct err e = ERR_INIT;
-    if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
-        return refuse_question(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
-    if (is_ours(engine, q, &peer) && q->epoch == engine->epoch + 1 && reinit_begin(engine, &e) != 0)
-        log_debug("no next epoch: %s", e.text); /* the check says so to the rank */
-    int status = check_hello(engine, q, &peer, a);
-    if (status != HVD_SUCCESS)
-        return status;
-    struct member *m = &engine->workers.member[region_member(&engine->region, q->rank)];
-    if (workers_watch_process(engine, m, peer_pidfd(w->watch.fd, (uint32_t)peer.pid), (uint32_t)peer.pid,
-                              &e) != 0)
-        return refuse_question(a, HVD_ERR_SYSTEM, "process %d cannot be watched", (int)peer.pid);
+    if (workers_watch_process(engine, m, peer_pidfd(w->watch.fd, pid), pid, &e) != 0)
+        return refuse_question(a, HVD_ERR_SYSTEM, "process %u cannot be watched", pid);
     m->joined = true;
     m->shut_down = false;
     m->epoch = engine->epoch;
@@ -118,13 +117,116 @@ static int welcome_worker(struct engine *engine, struct worker *w, const struct 
     return HVD_SUCCESS;
 }
 
-static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__BodyCase what)
+/* Of the members of this host. */
+static void describe_place(const struct engine *engine, uint32_t member, struct worker_message *a)
+{
+    const struct host *here = &engine->host[engine->self];
+    struct worker_place place = {.rank = (int32_t)here->rank[member],
+                                 .size = (int32_t)engine->size,
+                                 .local_rank = (int32_t)member,
+                                 .local_size = (int32_t)here->ranks,
+                                 .membership = engine->epoch};
+    for (uint32_t h = 0; h < engine->hosts; h++) {
+        place.cross_size += engine->host[h].ranks > member;
+        place.cross_rank += h < engine->self && engine->host[h].ranks > member;
+    }
+    memcpy(a->text, &place, sizeof place);
+}
+
+/* The answer to a worker that waits; false: the worker waits on. */
+static bool take_seat(struct engine *engine, struct worker *w, struct worker_message *a)
+{
+    uint32_t rank = engine_rank_of(engine, w->number), member = UINT32_MAX;
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    if (rank != UINT32_MAX)
+        member = region_member(&engine->region, rank);
+    if (member < engine->workers.members) {
+        struct member *m = &engine->workers.member[member];
+        bool taken = m->joined && m->epoch == engine->epoch;
+        if (w->left >= engine->epoch || taken || region_poisoned(&engine->region))
+            return false; /* the next membership has the worker, or the launcher ends it */
+        if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+            a->status = refuse_question(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
+        else
+            a->status = seat_worker(engine, w, m, (uint32_t)peer.pid, a);
+        if (a->status == HVD_SUCCESS)
+            describe_place(engine, member, a);
+        return true;
+    }
+    if (w->left == 0 || w->left >= engine->epoch)
+        return false;
+    a->status = refuse_question(a, HVD_ERR_LEFT, "this worker is not among the %u ranks of membership %u",
+                                engine->membership->alone ? 0 : engine->size, engine->epoch);
+    return true;
+}
+
+/* The descriptors that a member gets; returns their number. */
+static unsigned seat_fds(const struct engine *engine, int status, int fds[WORKER_FDS_MAX])
+{
+    fds[0] = engine->region_fd;
+    fds[1] = engine->loop.kick.fd;
+    return status == HVD_SUCCESS ? WORKER_FDS_MAX : 0;
+}
+
+static void tell_of_wait(struct engine *engine, const struct worker *w)
+{
+    log_debug("worker %u waits, having left membership %u", w->number, w->left);
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__EngineRank waits = HVD__ENGINE_RANK__INIT;
+    struct err e = ERR_INIT;
+    waits.rank = w->number;
+    waits.membership = w->left;
+    message.body_case = HVD__ENGINE__BODY_WAITS;
+    message.waits = &waits;
+    if (engine_send(engine, &message, &e) != 0)
+        log_warning("%s", e.text);
+}
+
+/* A worker of an elastic job calls hvd_init. */
+static int wait_for_seat(struct engine *engine, struct worker *w, const struct worker_message *q,
+                         struct worker_message *a)
+{
+    if (q->id != 1)
+        return refuse_question(a, HVD_ERR_SYSTEM, "this program's libhvd knows no elastic jobs");
+    w->number = q->rank;
+    w->left = q->epoch;
+    w->waits = true;
+    tell_of_wait(engine, w);
+    if (take_seat(engine, w, a)) {
+        w->waits = false;
+        return a->status;
+    }
+    return HVD_SUCCESS;
+}
+
+static int welcome_worker(struct engine *engine, struct worker *w, const struct worker_message *q,
+                          struct worker_message *a)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    struct err e = ERR_INIT;
+    if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+        return refuse_question(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
+    if (engine->membership)
+        return is_ours(engine, q, &peer) ? wait_for_seat(engine, w, q, a) : refuse_stranger(a);
+    if (is_ours(engine, q, &peer) && q->epoch == engine->epoch + 1 && reinit_begin(engine, &e) != 0)
+        log_debug("no next epoch: %s", e.text); /* the check says so to the rank */
+    int status = check_hello(engine, q, &peer, a);
+    if (status != HVD_SUCCESS)
+        return status;
+    struct member *m = &engine->workers.member[region_member(&engine->region, q->rank)];
+    return seat_worker(engine, w, m, (uint32_t)peer.pid, a);
+}
+
+static void tell_session(struct engine *engine, uint32_t worker, uint32_t pid, Hvd__Engine__BodyCase what)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
-    rank.rank = engine->region.rank[member];
-    rank.pid = engine->workers.member[member].pid;
+    rank.rank = worker;
+    rank.pid = pid;
+    rank.membership = engine->membership ? engine->epoch : 0;
     message.body_case = what;
     if (what == HVD__ENGINE__BODY_INITIALIZED)
         message.initialized = &rank;
@@ -132,6 +234,12 @@ static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__Bo
         message.shut_down = &rank;
     if (engine_send(engine, &message, &e) != 0)
         log_warning("%s", e.text);
+}
+
+static void tell_of_member(struct engine *engine, uint32_t member, Hvd__Engine__BodyCase what)
+{
+    tell_session(engine, engine_worker_of(engine, engine->region.rank[member]),
+                 engine->workers.member[member].pid, what);
 }
 
 static int get_segment(const struct engine *engine, uint32_t id, struct worker_message *a, int *fd)
@@ -153,18 +261,46 @@ static int add_segment(struct engine *engine, struct worker *w, struct worker_me
     return answer_with(a, status, &e);
 }
 
-static int add_set(struct engine *engine, const struct worker *w, int32_t id, struct worker_message *a)
+static int add_set(struct engine *engine, const struct worker *w, const struct worker_message *q,
+                   struct worker_message *a)
 {
-    if (w->reader.number_of_fds != 1)
-        return refuse_question(a, HVD_ERR_INVALID, "a process set came without its ranks");
     struct err e = ERR_INIT;
-    int status = sets_add(engine, id, w->reader.fds[0], &e);
+    size_t n = q->id;
+    uint32_t few[WORKER_NUMBERS_MAX], *many = NULL;
+    if (n == 0 && w->reader.number_of_fds == 1)
+        many = numbers_read(w->reader.fds[0], engine->size, &n);
+    if (!many && (q->id == 0 || q->id > WORKER_NUMBERS_MAX))
+        return refuse_question(a, HVD_ERR_INVALID, "a process set came without its ranks");
+    if (!many)
+        memcpy(few, q->text, n * sizeof *few);
+    int status = sets_add(engine, q->set, w->member, many ? many : few, (uint32_t)n, &e);
+    free(many);
     return answer_with(a, status, &e);
+}
+
+/* The ranks of a new set that stand behind a name. */
+static int add_set_behind(struct engine *engine, const struct worker *w, const struct worker_message *q,
+                          struct err *e)
+{
+    uint32_t rank[WORKER_BEHIND_MAX];
+    size_t at = strlen(q->text) + 1;
+    if (q->id == 0)
+        return HVD_SUCCESS;
+    if (q->id > WORKER_BEHIND_MAX || at > SHM_TEXT_MAX - q->id * sizeof *rank) {
+        err_set(e, ERR_PROTOCOL, "a process set came without its ranks");
+        return HVD_ERR_INVALID;
+    }
+    memcpy(rank, q->text + at, q->id * sizeof *rank);
+    return sets_add(engine, q->set, w->member, rank, q->id, e);
 }
 
 static int name_slot(struct engine *engine, const struct worker *w, const struct worker_message *q,
                      struct worker_message *a)
 {
+    struct err e = ERR_INIT;
+    int status = add_set_behind(engine, w, q, &e);
+    if (status != HVD_SUCCESS)
+        return answer_with(a, status, &e);
     struct set *set = sets_find(engine, q->set);
     if (!set && q->set < 0)
         return refuse_question(a, HVD_ERR_MEMORY,
@@ -175,8 +311,7 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
     if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
         return refuse_question(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
                                engine->region.rank[w->member], q->set);
-    struct err e = ERR_INIT;
-    int status = forget_for(engine, set, q->text, &a->id, &e);
+    status = forget_for(engine, set, q->text, &a->id, &e);
     if (status == HVD_SUCCESS)
         forget_hold(engine, a->id, w->member);
     else if (a->id == SHM_SLOTS && forget_more(engine, w->member, q->epoch, &a->epoch))
@@ -231,12 +366,28 @@ static void log_note(const struct engine *engine, uint32_t member, const struct 
         log_info("%s", text);
 }
 
+static void member_enters(struct engine *engine, uint32_t member)
+{
+    engine->started = true;
+    tell_of_member(engine, member, HVD__ENGINE__BODY_INITIALIZED);
+}
+
 static void member_leaves(struct engine *engine, uint32_t member)
 {
     engine->workers.member[member].shut_down = true;
-    tell_session(engine, member, HVD__ENGINE__BODY_SHUT_DOWN);
+    tell_of_member(engine, member, HVD__ENGINE__BODY_SHUT_DOWN);
     if (workers_have_left(engine))
         engine_parts_left(engine);
+}
+
+/* A worker whose membership is over here leaves it. */
+static int leave_former(struct engine *engine, struct worker *w, struct worker_message *answer)
+{
+    struct err e = ERR_INIT;
+    if (w->reader.message.type != WORKER_SHUT_DOWN)
+        return -1;
+    tell_session(engine, w->number, 0, HVD__ENGINE__BODY_SHUT_DOWN);
+    return worker_send(w->watch.fd, answer, NULL, 0, &e);
 }
 
 /* Answers the question in the worker's reader, if not later. -1: close the connection. */
@@ -247,29 +398,31 @@ static int answer_question(struct engine *engine, struct worker *w)
     int fds[WORKER_FDS_MAX] = {-1, -1};
     unsigned number = 0;
     struct err e = ERR_INIT;
-    if ((q->type == WORKER_HELLO) != (w->member == WORKER_STRANGER))
+    if (w->former)
+        return leave_former(engine, w, &a);
+    if ((q->type == WORKER_HELLO) != (w->member == WORKER_STRANGER) || w->waits)
         return -1;
     switch (q->type) {
     case WORKER_HELLO:
         a.status = welcome_worker(engine, w, q, &a);
-        fds[0] = engine->region_fd;
-        fds[1] = engine->loop.kick.fd;
-        number = a.status == HVD_SUCCESS ? 2 : 0;
+        if (w->waits)
+            return 0;
+        number = seat_fds(engine, a.status, fds);
         break;
     case WORKER_NAME:
         a.status = name_slot(engine, w, q, &a);
         break;
     case WORKER_ADD_SET:
-        a.status = add_set(engine, w, q->set, &a);
+        a.status = add_set(engine, w, q, &a);
         break;
     case WORKER_REMOVE_SET:
-        sets_remove(engine, q->set);
+        sets_remove(engine, q->set, w->member);
         break;
     case WORKER_SLOT:
         tell_name(engine, w, q->id, &a);
         break;
     case WORKER_FORGET:
-        if (q->id > WORKER_SLOTS_MAX)
+        if (q->id > WORKER_NUMBERS_MAX)
             return -1;
         forget_given(engine, w->member, q);
         break;
@@ -286,8 +439,7 @@ static int answer_question(struct engine *engine, struct worker *w)
         number = a.status == HVD_SUCCESS;
         break;
     case WORKER_INITIALIZED:
-        engine->started = true;
-        tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
+        member_enters(engine, w->member);
         break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
@@ -309,6 +461,38 @@ static int answer_question(struct engine *engine, struct worker *w)
         return -1;
     return w->member == WORKER_STRANGER ? -1 : 0;
 }
+
+/* ---- elastic jobs -------------------------------------------------------------------------------------- */
+
+/* Answers workers that wait and that the membership has; and those that it has not any more. */
+static void seat_waiting(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->workers.connections; i++) {
+        struct worker *w = &engine->workers.connection[i];
+        struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = WORKER_HELLO};
+        int fds[WORKER_FDS_MAX];
+        struct err e = ERR_INIT;
+        if (w->watch.fd < 0 || !w->waits || !take_seat(engine, w, &a))
+            continue;
+        w->waits = false;
+        unsigned number = seat_fds(engine, a.status, fds);
+        if (worker_send(w->watch.fd, &a, fds, number, &e) != 0 || number == 0)
+            workers_drop(engine, w);
+    }
+}
+
+static void seat_if_due(struct engine *engine, struct turn *turn)
+{
+    (void)turn;
+    if (__builtin_expect(!engine->membership, 1) || !engine->membership->seats)
+        return;
+    engine->membership->seats = false;
+    seat_waiting(engine);
+}
+
+const struct engine_part questions_part = {.progress = seat_if_due};
+
+/* ---- connections --------------------------------------------------------------------------------------- */
 
 static void worker_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {

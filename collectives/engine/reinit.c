@@ -15,8 +15,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/peers.h"
 
-/* All ranks of this host have called hvd_shutdown, and nothing of it is left to do. */
-static bool is_over(struct engine *engine)
+bool reinit_is_over(struct engine *engine)
 {
     const struct tensor_view *v = names_view(engine, SHM_SLOT_SHUTDOWN);
     if (region_poisoned(&engine->region))
@@ -44,7 +43,7 @@ static int renew_epoch(struct engine *engine, struct err *e)
 
 int reinit_begin(struct engine *engine, struct err *e)
 {
-    if (!is_over(engine))
+    if (!reinit_is_over(engine))
         return err_set(e, ERR_PROTOCOL, "the job is at epoch %u, and not all ranks have left it",
                        engine->epoch);
     if (renew_epoch(engine, e) != 0) {
@@ -70,7 +69,8 @@ static void begin_if_heard(struct engine *engine, struct turn *turn)
 {
     struct err e = ERR_INIT;
     (void)turn;
-    if (__builtin_expect(engine->peers.early != NULL, 0) && is_over(engine) && reinit_begin(engine, &e) != 0)
+    if (__builtin_expect(engine->peers.early != NULL, 0) && !engine->membership && reinit_is_over(engine) &&
+        reinit_begin(engine, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, e.text);
 }
 

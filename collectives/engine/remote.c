@@ -83,6 +83,10 @@ void remote_complete(struct engine *engine, uint32_t slot)
     char error[SHM_TEXT_MAX];
     error[0] = '\0';
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
+    if (status == HVD_SUCCESS && v->streamed && !results_make_buffer(engine, v)) {
+        engine_out_of_memory(engine, "no memory for an operation between hosts");
+        return;
+    }
     struct tensor_desc desc;
     desc.what = v->op;
     desc.known = status == HVD_SUCCESS && v->op.device && v->op.device != OP_EITHER ? v->device_memory : 0;
@@ -165,6 +169,12 @@ static int take_entries(struct engine *engine, struct set *set)
     return 0;
 }
 
+/* Can it do a piece without waiting for anybody? */
+static bool can_go_on(const struct run *run)
+{
+    return run->phase == RUN_PACK || run->phase == RUN_COMBINE || run->phase == RUN_SPREAD;
+}
+
 /* One piece of each run that may go on. true: some can go on at once. */
 static bool advance_runs(struct set *set)
 {
@@ -181,8 +191,10 @@ static bool advance_runs(struct set *set)
             unreduced_combine(run);
         if (run->phase == RUN_SPREAD)
             run_spread(run);
+        if (run->phase == RUN_NETWORK)
+            run_look_for_pieces(run);
         in_flight += run->phase == RUN_NETWORK;
-        more = more || run->phase == RUN_PACK || run->phase == RUN_COMBINE || run->phase == RUN_SPREAD;
+        more = more || can_go_on(run);
         if (run->phase < RUN_NETWORK)
             break; /* the next one may not overtake it */
     }

@@ -1,6 +1,5 @@
 /* Operations of a job on several hosts, from "complete on this host" to a run that is settled. */
-#ifndef HVD_COLLECTIVES_ENGINE_REMOTE_H
-#define HVD_COLLECTIVES_ENGINE_REMOTE_H
+#pragma once
 
 #include "collectives/backends/scratch.h"
 #include "collectives/engine/core.h"
@@ -21,5 +20,3 @@ extern const struct engine_part remote_part;
 void remote_complete(struct engine *engine, uint32_t slot); /* all of this host have arrived */
 /* Sends readiness, runs what is due. true: call again soon. */
 bool remote_progress(struct engine *engine);
-
-#endif

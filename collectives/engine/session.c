@@ -13,11 +13,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collectives/engine/autotune.h"
 #include "collectives/engine/counters.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/hosts.h"
+#include "collectives/engine/membership.h"
 #include "collectives/engine/peers.h"
 #include "collectives/engine/workers.h"
 #include "collectives/gpu/fuse.h"
+#include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
@@ -32,7 +36,7 @@ static int check_hosts(const Hvd__EngineConfig *c, struct err *e)
     if (c->host_index >= c->n_host)
         return err_set(e, ERR_PROTOCOL, "the session's configuration: %zu hosts, of which this is %u",
                        c->n_host, c->host_index);
-    if (hosts_check_ranks(c->host, c->n_host, c->size, e) != 0)
+    if (!c->newcomer && hosts_check_ranks(c->host, c->n_host, c->size, e) != 0)
         return err_wrap(e, "the session's configuration");
     if (c->host[c->host_index]->ranks > SHM_MEMBERS_MAX)
         return err_set(e, ERR_UNSUPPORTED, "%u ranks on one host; at most %u are possible",
@@ -46,41 +50,34 @@ static int check_config(const Hvd__EngineConfig *c, int listener, struct err *e)
         return -1;
     if (c->token.len != WORKER_TOKEN_SIZE)
         return err_set(e, ERR_PROTOCOL, "the session's configuration has a token of %zu bytes", c->token.len);
-    if (c->n_host > 1 && c->key.len != AUTH_KEY_SIZE)
+    if ((c->n_host > 1 || c->elastic) && c->key.len != AUTH_KEY_SIZE)
         return err_set(e, ERR_PROTOCOL, "the session's configuration: a key of %zu bytes", c->key.len);
     if (listener < 0)
         return err_set(e, ERR_PROTOCOL, "the session's configuration came without the worker socket");
     return 0;
 }
 
-static int copy_ranks(struct engine *engine, uint32_t host, const Hvd__HostRanks *ranks)
+static int copy_token(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {
-    struct host *h = &engine->host[host];
-    h->name = strdup(ranks->name);
-    h->ranks = ranks->ranks;
-    h->rank = calloc(h->ranks, sizeof *h->rank);
-    for (uint32_t i = 0; h->rank && i < h->ranks; i++) {
-        h->rank[i] = host_rank(ranks, i);
-        engine->place[h->rank[i]] = (struct rank_place){host, i};
-    }
-    return h->name && h->rank ? 0 : -1;
+    engine->workers.token = secret_new(WORKER_TOKEN_SIZE);
+    if (!engine->workers.token)
+        return err_set(e, ERR_MEMORY, "no memory for the job's token");
+    secret_copy(engine->workers.token, c->token.data, WORKER_TOKEN_SIZE);
+    return 0;
 }
 
 static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {
-    engine->hosts = (uint32_t)c->n_host;
-    engine->self = c->host_index;
-    engine->size = c->size;
     engine->epoch = c->epoch;
-    engine->workers.token = secret_new(WORKER_TOKEN_SIZE);
-    if (engine->workers.token)
-        secret_copy(engine->workers.token, c->token.data, WORKER_TOKEN_SIZE);
-    engine->host = calloc(engine->hosts, sizeof *engine->host);
-    engine->place = calloc(engine->size, sizeof *engine->place);
-    bool good = engine->workers.token && engine->host && engine->place;
-    for (uint32_t i = 0; good && i < engine->hosts; i++)
-        good = copy_ranks(engine, i, c->host[i]) == 0;
-    return good ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
+    if (c->elastic && membership_open(engine, c->newcomer) < 0)
+        return err_set(e, ERR_MEMORY, "no memory for the memberships of an elastic job");
+    struct host_table table;
+    const Hvd__HostRanks *here = c->host[c->host_index];
+    int rc = c->newcomer ? host_table_alone(&table, here->name, here->id, e)
+                         : host_table_make(&table, c->host, (uint32_t)c->n_host, c->host_index, c->size, e);
+    if (rc == 0)
+        host_table_swap(engine, &table);
+    return rc;
 }
 
 struct region_shape engine_shape(const struct engine *engine)
@@ -93,7 +90,23 @@ struct region_shape engine_shape(const struct engine *engine)
                                  .rank = here->rank,
                                  .fuse = engine->options.gpu_fuse,
                                  .connect_ms = engine->options.gpu_connect_ms,
-                                 .requires_nccl = engine->options.gpu_requires_nccl};
+                                 .requires_nccl = engine->options.gpu_requires_nccl,
+                                 .stream_least = engine->options.stream_least};
+}
+
+bool engine_may_spin(const struct engine *engine)
+{
+    return engine->hosts > 1 && sysconf(_SC_NPROCESSORS_ONLN) > (long)engine->workers.members;
+}
+
+/* Tensors that are fused, and those of flat mode, must be in shared memory as a whole. */
+static uint64_t stream_least(const struct engine *engine, const Hvd__EngineTuning *t)
+{
+    bool varies = t->autotune && !t->fusion_given;
+    uint64_t fused = varies ? autotune_range[AUTOTUNE_FUSION_BYTES].most : engine->options.fusion_bytes;
+    if (engine->options.flat)
+        return UINT64_MAX;
+    return fused < STREAM_LEAST_FAR ? STREAM_LEAST_FAR : fused + 1;
 }
 
 /* Before the parts start. */
@@ -112,6 +125,7 @@ static void take_options(struct engine *engine, const Hvd__EngineTuning *t)
     engine->options.flat = t->flat_allreduce;
     if (engine->options.flat)
         engine->options.fusion_bytes = 0; /* tensors that travel as one were reduced on their host */
+    engine->options.stream_least = stream_least(engine, t);
     if (t->cache_given)
         engine->options.cache_capacity = t->cache_capacity;
     engine->options.cycle_ns = t->cycle_us * NSEC_PER_USEC;
@@ -134,16 +148,14 @@ int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int
         log_init("hvd-engine", (enum log_level)config->log_level);
     if (config->tuning)
         take_options(engine, config->tuning);
-    if (copy_hosts(engine, config, e) != 0)
+    if (copy_token(engine, config, e) != 0 || copy_hosts(engine, config, e) != 0)
         return -1;
     engine->workers.listener = (struct watch){listener, workers_accept};
     if (fcntl(listener, F_SETFL, O_NONBLOCK) != 0)
         return err_sys(e, errno, "the descriptor of the worker socket cannot be used");
     if (make_region(engine, e) != 0 || engine_parts_start(engine, config, e) != 0)
         return -1;
-    /* A spinning engine must not take a processor from a rank. */
-    engine->loop.may_spin =
-        engine->hosts > 1 && sysconf(_SC_NPROCESSORS_ONLN) > (long)engine->workers.members;
+    engine->loop.may_spin = engine_may_spin(engine);
     engine->loop.ping_ns = config->ping_ms * NSEC_PER_MSEC;
     engine->configured = true;
     return engine_watch(engine, &engine->workers.listener, EPOLLIN, e);
@@ -176,6 +188,8 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
     case HVD__ENGINE__BODY_RANK_ENDED:
         workers_rank_ended(engine, m->rank_ended);
         return 0;
+    case HVD__ENGINE__BODY_MEMBERSHIP:
+        return membership_take(engine, m->membership, e);
     case HVD__ENGINE__BODY_COUNT:
         counters_tell(engine);
         return 0;

@@ -1,6 +1,5 @@
 /* The socket to the session. core.c writes to it, session.c reads from it. */
-#ifndef HVD_COLLECTIVES_ENGINE_SESSION_H
-#define HVD_COLLECTIVES_ENGINE_SESSION_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "common/base/buf.h"
@@ -17,5 +16,3 @@ struct session_socket {
  * -1 with *e: the configuration is wrong, or a part does not start. */
 int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
 void session_ready(struct engine *engine, struct watch *watch, uint32_t events);
-
-#endif

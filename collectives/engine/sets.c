@@ -6,6 +6,10 @@
  * there is nothing to do for it here. A set that was removed is kept, so that its id stays used and what lies
  * in its slots stays somebody's. So is a pair; since each needs a name, there cannot be more than names.
  *
+ * A set of hvd_set_open (its id is SHM_SETS_MAX or more) is known to its own ranks, and all of them have told
+ * their engines before one uses it. It goes when all of this host have closed it, and its names and runs are
+ * gone. A message that comes later is about nothing any more.
+ *
  * The world's readiness sends its messages as they are. Those of the others are wrapped (integers little
  * endian): PEER_SET 1, pad 3, set 4, then the message; hosts in it are counted within the set. */
 #include "collectives/engine/sets.h"
@@ -17,17 +21,18 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "collectives/shm/numbers.h"
+#include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/hash.h"
 
 #define WRAP_HEADER 8
+#define LOOK_NS     (10 * NSEC_PER_MSEC)
 #define SET_CACHE   1024      /* names of a set that are numbers between hosts */
 #define PAIR_CACHE  64        /* of a pair */
 #define PAIR_NUMBER 0x800000u /* in 24 bits: what a pair's id has of its own, and this */
 
 _Static_assert((TEAM_PAIR_RANKS * (TEAM_PAIR_RANKS - 1) / 2) <= PAIR_NUMBER, "pairs fit into 24 bits");
-_Static_assert(SHM_SETS_MAX <= PAIR_NUMBER && BACKEND_SET_MAX == 2 * PAIR_NUMBER - 1, "sets fit too");
+_Static_assert(SHM_OPENED_END <= PAIR_NUMBER && BACKEND_SET_MAX == 2 * PAIR_NUMBER - 1, "sets fit too");
 
 uint32_t set_number(const struct set *set)
 {
@@ -51,6 +56,12 @@ void set_mask(const struct engine *engine, const struct set *set, uint32_t host,
     }
 }
 
+/* Of hvd_set_open. */
+static bool is_opened(int32_t id)
+{
+    return id >= (int32_t)SHM_SETS_MAX;
+}
+
 /* ---- made ---------------------------------------------------------------------------------------------- */
 
 static void set_free(struct set *set)
@@ -59,6 +70,7 @@ static void set_free(struct set *set)
     free(set->host);
     free(set->order);
     free(set->team);
+    free(set->is_user);
     free(set);
 }
 
@@ -72,6 +84,7 @@ void engine_sets_free(struct engine *engine)
     memset(engine->sets.bucket, 0, sizeof engine->sets.bucket);
     engine->sets.active = NULL;
     engine->sets.pairs = 0;
+    engine->sets.leaving = engine->sets.opened = 0;
 }
 
 static uint32_t host_in_job(const struct engine *engine, const struct set *set, uint32_t index)
@@ -180,12 +193,16 @@ static struct set *make_set(struct engine *engine, int32_t id, const uint32_t *r
     const struct host *here = &engine->host[engine->self];
     if (set)
         set->team = team_new(id, rank, size, here->rank, here->ranks);
-    if (!set || !set->team || find_hosts(engine, set) != 0 || make_readiness(engine, set, e) != 0) {
+    if (set && set->team && is_opened(id))
+        set->is_user = calloc(set->team->members + 1, sizeof *set->is_user);
+    if (!set || !set->team || (is_opened(id) && !set->is_user) || find_hosts(engine, set) != 0 ||
+        make_readiness(engine, set, e) != 0) {
         err_set(e, ERR_MEMORY, "no memory for a process set of %u ranks", size);
         if (set)
             set_free(set);
         return NULL;
     }
+    engine->sets.opened += is_opened(id);
     set->next = engine->sets.first;
     engine->sets.first = set;
     set->next_in_bucket = *bucket;
@@ -199,10 +216,11 @@ int engine_sets_start(struct engine *engine, struct err *e)
     return engine->sets.world ? 0 : -1;
 }
 
+/* The id of a set that was opened may be used again before the set has gone. */
 static struct set *find_set(struct engine *engine, int32_t id)
 {
     struct set *set = *bucket_of(engine, id);
-    while (set && set->team->id != id)
+    while (set && (set->team->id != id || (is_opened(id) && set->removed)))
         set = set->next_in_bucket;
     return set;
 }
@@ -227,44 +245,106 @@ struct set *sets_find(struct engine *engine, int32_t id)
     return set && !set->removed ? set : NULL;
 }
 
-/* The ranks of a file; NULL: it is none of ranks. */
-static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
+static bool are_ranks(const struct engine *engine, const uint32_t *rank, uint32_t n)
 {
-    size_t n;
-    uint32_t *rank = numbers_read(fd, engine->size, &n);
-    bool ok = rank != NULL;
-    *size = (uint32_t)n;
-    for (size_t i = 0; i < n && ok; i++)
+    bool ok = n > 0;
+    for (uint32_t i = 0; i < n && ok; i++)
         ok = rank[i] < engine->size && (i == 0 || rank[i - 1] < rank[i]);
-    if (ok)
-        return rank;
-    free(rank);
-    return NULL;
+    return ok;
 }
 
-int sets_add(struct engine *engine, int32_t id, int fd, struct err *e)
+/* Of a set that was opened. The rank is one of it. */
+static int add_user(struct set *set, uint32_t local, struct err *e)
+{
+    uint32_t member = ranks_find(set->team->local, set->team->members, local);
+    if (member == UINT32_MAX) {
+        err_set(e, ERR_PROTOCOL, "the rank is not in process set %d", set->team->id);
+        return HVD_ERR_INVALID;
+    }
+    set->users += !set->is_user[member];
+    set->is_user[member] = 1;
+    return HVD_SUCCESS;
+}
+
+/* The id is one that the set's first rank may choose, and this rank is in the set. */
+static bool may_open(const struct engine *engine, int32_t id, uint32_t local, const uint32_t *rank,
+                     uint32_t n)
+{
+    return ((uint32_t)id - SHM_SETS_MAX) % engine->size == rank[0] &&
+           ranks_find(rank, n, engine->region.rank[local]) != UINT32_MAX;
+}
+
+int sets_add(struct engine *engine, int32_t id, uint32_t local, const uint32_t *rank, uint32_t n,
+             struct err *e)
 {
     struct set *set = find_set(engine, id);
-    uint32_t size, *rank = read_ranks(engine, fd, &size);
-    int status = HVD_SUCCESS;
-    if (!rank || id <= HVD_WORLD || id >= (int32_t)SHM_SETS_MAX) {
+    if (!are_ranks(engine, rank, n) || id <= HVD_WORLD || id >= (int32_t)SHM_OPENED_END ||
+        (is_opened(id) && !may_open(engine, id, local, rank, n))) {
         err_set(e, ERR_PROTOCOL, "what came as the ranks of process set %d is none", id);
-        status = HVD_ERR_INVALID;
-    } else if (set && (set->removed || !team_same_ranks(set->team, rank, size))) {
-        err_set(e, ERR_PROTOCOL, "another rank of this host calls others process set %d", id);
-        status = HVD_ERR_MISMATCH;
-    } else if (!set && !make_set(engine, id, rank, size, e)) {
-        status = HVD_ERR_MEMORY;
+        return HVD_ERR_INVALID;
     }
-    free(rank);
-    return status;
+    if (set && (set->removed || !team_same_ranks(set->team, rank, n))) {
+        err_set(e, ERR_PROTOCOL, "another rank of this host calls others process set %d", id);
+        return HVD_ERR_MISMATCH;
+    }
+    if (!set && is_opened(id) && engine->sets.opened >= engine->workers.members * SHM_SETS_MAX) {
+        err_set(e, ERR_MEMORY, "%u process sets are open on this host", engine->sets.opened);
+        return HVD_ERR_MEMORY; /* more than libhvd opens for the ranks of this host */
+    }
+    if (!set && !(set = make_set(engine, id, rank, n, e)))
+        return HVD_ERR_MEMORY;
+    return is_opened(id) ? add_user(set, local, e) : HVD_SUCCESS;
 }
 
-void sets_remove(struct engine *engine, int32_t id)
+void sets_remove(struct engine *engine, int32_t id, uint32_t local)
 {
     struct set *set = id > HVD_WORLD ? find_set(engine, id) : NULL;
-    if (set)
-        set->removed = true;
+    uint32_t member = set && is_opened(id) ? ranks_find(set->team->local, set->team->members, local) : 0;
+    if (!set || member == UINT32_MAX)
+        return;
+    if (is_opened(id)) {
+        set->users -= set->is_user[member];
+        set->is_user[member] = 0;
+    }
+    set->removed = set->users == 0;
+    if (set->removed && is_opened(id) && engine->peers.backend)
+        engine->peers.backend->ops->forget_set(engine->peers.backend, set_number(set));
+    engine->sets.leaving += set->removed && is_opened(id) && !set->lasts;
+}
+
+static bool may_go(const struct set *set)
+{
+    return set->removed && is_opened(set->team->id) && !set->lasts && set->names == 0 && !set->active &&
+           !set->run_first;
+}
+
+static void leave_bucket(struct engine *engine, const struct set *set)
+{
+    struct set **at = bucket_of(engine, set->team->id);
+    while (*at != set)
+        at = &(*at)->next_in_bucket;
+    *at = set->next_in_bucket;
+}
+
+/* Frees sets that were closed. Nothing else of the engine's turn runs now. Names of a set may stay for a
+ * while, and there may be many sets. */
+static void free_closed(struct engine *engine, struct turn *turn)
+{
+    if (__builtin_expect(engine->sets.leaving == 0, 1) || turn->now < engine->sets.looked_at + LOOK_NS)
+        return;
+    engine->sets.looked_at = turn->now;
+    for (struct set **at = &engine->sets.first; *at;) {
+        struct set *set = *at;
+        if (!may_go(set)) {
+            at = &set->next;
+            continue;
+        }
+        *at = set->next;
+        leave_bucket(engine, set);
+        set_free(set);
+        engine->sets.leaving--;
+        engine->sets.opened--;
+    }
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -305,6 +385,8 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
     struct set *set = r.bad || type != PEER_SET || id == HVD_WORLD ? NULL : sets_find(engine, id);
     if (!set && id < 0 && engine->sets.pairs >= ENGINE_PAIRS_MAX)
         return err_set(e, ERR_MEMORY, "more than %u pairs of ranks send and receive here", ENGINE_PAIRS_MAX);
+    if (!set && is_opened(id))
+        return 0; /* it was closed */
     if (!set || !set->readiness)
         return err_set(e, ERR_PROTOCOL, "a message of process set %d, which has no rank on this host", id);
     while (host < set->hosts && set->host[host] != from)
@@ -342,6 +424,7 @@ static int start_sets(struct engine *engine, const Hvd__EngineConfig *config, st
 const struct engine_part sets_part = {.start = start_sets,
                                       .epoch_begin = engine_sets_start,
                                       .epoch_end = engine_sets_free,
+                                      .progress = free_closed,
                                       .messages = ((1u << PEER_FAILED) - 1) | 1u << PEER_SET,
                                       .message = sets_receive,
                                       .free = engine_sets_free};

@@ -1,6 +1,5 @@
 /* The world, process sets and pairs: their ranks, their hosts, and the messages of their readiness. */
-#ifndef HVD_COLLECTIVES_ENGINE_SETS_H
-#define HVD_COLLECTIVES_ENGINE_SETS_H
+#pragma once
 
 #include "collectives/engine/agree/readiness.h"
 #include "collectives/engine/core.h"
@@ -22,6 +21,10 @@ struct set {
     bool active; /* remote_progress has something to do for it, or looks whether it has */
     struct team *team;
     bool removed;
+    bool lasts;              /* a GPU's operations refer to it until the epoch ends */
+    uint32_t names;          /* slots of names that are the set's */
+    uint32_t users;          /* of hvd_set_open: members of this host that know it */
+    uint8_t *is_user;        /* [members] */
     uint32_t hosts, self;    /* the hosts that have ranks of it, and the number of this one among them */
     uint32_t *host;          /* [hosts], in the job, ascending */
     uint32_t *first, *ranks; /* [hosts]: the host's ranks in `order` */
@@ -39,6 +42,9 @@ struct sets {
     struct set *first, *world, *active;
     struct set *bucket[ENGINE_SET_BUCKETS]; /* by id */
     uint32_t pairs;
+    uint32_t opened;    /* sets of hvd_set_open */
+    uint32_t leaving;   /* sets of hvd_set_open that were closed, and are not freed */
+    uint64_t looked_at; /* when they were looked at */
 };
 
 extern const struct engine_part sets_part;
@@ -49,9 +55,11 @@ void engine_sets_free(struct engine *engine);
 /* The set, or the team of a pair, which is made when it is first asked for; NULL: there is none, or no more
  * pairs can be. */
 struct set *sets_find(struct engine *engine, int32_t id);
-/* `fd` holds the ranks and stays the caller's. An hvd_status; *e has the sentence. */
-int sets_add(struct engine *engine, int32_t id, int fd, struct err *e);
-void sets_remove(struct engine *engine, int32_t id);
+/* A rank of this host, by local rank, knows the set of these ranks. An hvd_status; *e has the sentence. */
+int sets_add(struct engine *engine, int32_t id, uint32_t local, const uint32_t *rank, uint32_t n,
+             struct err *e);
+/* The rank uses it no more. */
+void sets_remove(struct engine *engine, int32_t id, uint32_t local);
 /* Its number between hosts. */
 uint32_t set_number(const struct set *set);
 /* The job's host of an index in the team. */
@@ -64,5 +72,3 @@ void sets_send(struct engine *engine, struct set *set);
 int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
 /* Something has changed for the set's readiness. */
 void sets_wake(struct engine *engine, struct set *set);
-
-#endif

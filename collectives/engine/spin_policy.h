@@ -4,8 +4,7 @@
  * spins on a processor that somebody else wants delays the very one it waits for. The kernel counts how long
  * this process was ready to run and did not: while there was work and that time is little, we try spinning
  * for a beat; when it then grows, we stop, for longer each time. */
-#ifndef HVD_COLLECTIVES_ENGINE_SPIN_POLICY_H
-#define HVD_COLLECTIVES_ENGINE_SPIN_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ struct spin_policy {
 /* To be called at every beat. `delay`: nanoseconds for which the process has waited for a processor since it
  * began; UINT64_MAX: not known. `worked`: there was work since the last call. */
 void spin_policy_update(struct spin_policy *policy, uint64_t now, uint64_t delay, bool worked);
-
-#endif

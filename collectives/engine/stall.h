@@ -3,8 +3,7 @@
  * The owner looks at every tensor now and then and says how far its members are (stall_seen). A tensor whose
  * members have been apart at the same place for warn_ns is told once, and once more after give_up_ns; when it
  * moves, it counts anew. */
-#ifndef HVD_COLLECTIVES_ENGINE_STALL_H
-#define HVD_COLLECTIVES_ENGINE_STALL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void stall_ranks_add(struct stall_ranks *r, const char *host, const uint32_t *ra
                      const uint8_t *missing, const char *remark);
 /* Ends the list. Returns its text. */
 const char *stall_ranks_end(struct stall_ranks *r);
-
-#endif

@@ -25,6 +25,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/sets.h"
 #include "collectives/engine/stall.h"
+#include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
@@ -137,6 +138,14 @@ static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *ope
     return *operation != nearest;
 }
 
+/* The member has arrived, but has yet to bring pieces that others wait for. */
+static bool owes_pieces(const struct engine *engine, uint32_t slot, uint32_t member, uint32_t operation)
+{
+    const struct name *n = &engine->names.name[slot];
+    return n->has_view && n->view.sequence == operation && n->view.stream.host &&
+           stream_is_behind(&n->view, member);
+}
+
 /* slot UINT32_MAX: no rank here has used the name. */
 static void own_missing(const struct engine *engine, const struct set *set, uint32_t slot, uint32_t operation,
                         uint8_t *missing)
@@ -144,7 +153,8 @@ static void own_missing(const struct engine *engine, const struct set *set, uint
     memset(missing, 0, MISSING_BYTES);
     for (uint32_t i = 0; i < set->team->members; i++) {
         uint32_t local = engine->place[team_rank(set->team, i)].local;
-        if (slot == UINT32_MAX || (int32_t)(operation - member_at(engine, slot, i, NULL)) > 0)
+        if (slot == UINT32_MAX || (int32_t)(operation - member_at(engine, slot, i, NULL)) > 0 ||
+            owes_pieces(engine, slot, i, operation))
             missing[local / 8] |= (uint8_t)(1 << (local % 8));
     }
 }

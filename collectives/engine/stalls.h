@@ -1,6 +1,5 @@
 /* Stalled operations: found, asked about, told in one line that names the missing ranks of all hosts. */
-#ifndef HVD_COLLECTIVES_ENGINE_STALLS_H
-#define HVD_COLLECTIVES_ENGINE_STALLS_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "collectives/engine/stall.h"
@@ -16,5 +15,3 @@ extern const struct engine_part stalls_part;
 
 /* The longest ones, at most `most` of them. Returns how many there are. */
 uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told *told, uint32_t most);
-
-#endif

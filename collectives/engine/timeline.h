@@ -1,6 +1,5 @@
 /* The engine's own timeline: a track for each tensor, in a file beside those of the ranks. */
-#ifndef HVD_COLLECTIVES_ENGINE_TIMELINE_H
-#define HVD_COLLECTIVES_ENGINE_TIMELINE_H
+#pragma once
 
 #include "collectives/engine/engine.h"
 
@@ -28,5 +27,3 @@ static inline void timeline_mark(struct engine *engine, const struct tensor_view
     if (__builtin_expect(engine->timeline != NULL, 0))
         engine_timeline_record(engine, view, point, since);
 }
-
-#endif

@@ -16,8 +16,7 @@
  *
  * The log (host 0): a line for each sample, then the values that stay, at hvd_shutdown those that were best.
  * A file that cannot be written is told, and the job goes on without. */
-#ifndef HVD_COLLECTIVES_ENGINE_TUNING_H
-#define HVD_COLLECTIVES_ENGINE_TUNING_H
+#pragma once
 
 #include "collectives/engine/autotune.h"
 #include "collectives/engine/engine.h"
@@ -32,5 +31,3 @@ const struct autotune_values *tuning_of_entry(struct engine *engine, const struc
 uint32_t tuning_runs_ahead(const struct engine *engine, const struct set *set);
 /* A run has ended well. */
 void tuning_settled(struct engine *engine, const struct run *run, uint64_t now);
-
-#endif

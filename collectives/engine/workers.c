@@ -61,11 +61,12 @@ static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t eve
 
 void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
 {
-    uint32_t member = region_member(&engine->region, ended->rank);
+    uint32_t rank = engine_rank_of(engine, ended->rank);
     const char *cause = *ended->cause ? ended->cause : "for an unknown reason";
-    if (ended->rank >= engine->size)
+    if (rank == UINT32_MAX)
         return;
-    engine->workers.gone_rank = ended->rank;
+    uint32_t member = region_member(&engine->region, rank);
+    engine->workers.gone_rank = rank;
     if (member < engine->workers.members) {
         struct member *m = &engine->workers.member[member];
         if (ended->pid)
@@ -80,10 +81,10 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
         return;
     }
     char text[SHM_TEXT_MAX];
-    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s: %.200s", ended->rank,
-             *ended->host ? ended->host : engine_host_of(engine, ended->rank), ended->pid,
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s: %.200s", rank,
+             *ended->host ? ended->host : engine_host_of(engine, rank), ended->pid,
              engine->started || ended->failed ? "" : " before hvd_init", cause);
-    engine_poison_by(engine, ended->rank, HVD_ERR_PEER, text);
+    engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
 int workers_watch_process(struct engine *engine, struct member *m, int pidfd, uint32_t pid, struct err *e)
@@ -121,9 +122,9 @@ void workers_answer_later(struct engine *engine, uint32_t member, const struct w
 
 static int start_workers(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
 {
-    uint32_t ranks = engine->host[engine->self].ranks, connections = ranks + ENGINE_STRANGERS_MAX;
+    uint32_t ranks = engine->host[engine->self].ranks;
+    uint32_t connections = (config->elastic ? SHM_MEMBERS_MAX : ranks) + ENGINE_STRANGERS_MAX;
     struct workers *w = &engine->workers;
-    (void)config;
     w->member = calloc(ranks, sizeof *w->member);
     w->connection = calloc(connections, sizeof *w->connection);
     if (!w->member || !w->connection)
@@ -135,6 +136,59 @@ static int start_workers(struct engine *engine, const Hvd__EngineConfig *config,
     for (uint32_t i = 0; i < connections; i++)
         w->connection[i].watch.fd = -1;
     return 0;
+}
+
+/* A member that stays is watched on, also while it is between two memberships. */
+static int move_member(struct engine *engine, struct member *from, struct member *to, struct err *e)
+{
+    *to = *from;
+    from->pidfd.fd = -1;
+    to->worker = NULL;
+    to->joining = false;
+    to->dead_at = 0;
+    return to->pidfd.fd < 0 ? 0 : engine_watch(engine, &to->pidfd, EPOLLIN, e);
+}
+
+static void drop_members(struct engine *engine, uint32_t members)
+{
+    for (uint32_t i = 0; i < members; i++) {
+        struct member *m = &engine->workers.member[i];
+        engine_unwatch(engine, &m->pidfd);
+        if (m->pidfd.fd >= 0)
+            close(m->pidfd.fd);
+    }
+    free(engine->workers.member);
+}
+
+/* Connections of the former epoch: their workers come again, on others. */
+static void retire_connections(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->workers.connections; i++) {
+        struct worker *w = &engine->workers.connection[i];
+        if (w->watch.fd >= 0 && w->member != WORKER_STRANGER) {
+            w->member = WORKER_STRANGER;
+            w->former = true;
+        }
+    }
+}
+
+static int regroup_workers(struct engine *engine, const struct engine_regroup *g, struct err *e)
+{
+    uint32_t ranks = engine->host[engine->self].ranks;
+    struct member *member = calloc(ranks, sizeof *member);
+    int rc = member ? 0 : err_set(e, ERR_MEMORY, "no memory for %u members", ranks);
+    retire_connections(engine);
+    for (uint32_t i = 0; member && i < ranks; i++) {
+        member[i].pidfd.fd = -1;
+        if (g->member_was[i] != UINT32_MAX &&
+            move_member(engine, &engine->workers.member[g->member_was[i]], &member[i], e) < 0)
+            rc = -1;
+    }
+    drop_members(engine, g->members);
+    engine->workers.member = member;
+    engine->workers.members = member ? ranks : 0;
+    engine->workers.gone_rank = UINT32_MAX;
+    return rc;
 }
 
 /* Poisons for members whose cause did not come in time. */
@@ -167,4 +221,4 @@ static void free_workers(struct engine *engine)
 }
 
 const struct engine_part workers_part = {
-    .start = start_workers, .progress = settle_deaths, .free = free_workers};
+    .start = start_workers, .regroup = regroup_workers, .progress = settle_deaths, .free = free_workers};

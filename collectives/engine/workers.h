@@ -1,7 +1,6 @@
 /* The workers of this host: their connections and their processes (workers.c), their questions
  * (questions.c). */
-#ifndef HVD_COLLECTIVES_ENGINE_WORKERS_H
-#define HVD_COLLECTIVES_ENGINE_WORKERS_H
+#pragma once
 
 #include "collectives/engine/core.h"
 #include "collectives/shm/worker_socket.h"
@@ -15,6 +14,11 @@ struct worker {
     struct watch watch; /* first: the loop's pointer is ours */
     struct worker_reader reader;
     uint32_t member; /* or WORKER_STRANGER */
+    /* Elastic jobs: its hello has no answer before the next membership. */
+    bool waits;
+    bool former;     /* it was a member's of a former membership: the worker may still say that it leaves */
+    uint32_t number; /* of the worker */
+    uint32_t left;   /* the membership that it was in; 0: none */
 };
 
 /* A rank of this host, by local rank. */
@@ -39,7 +43,7 @@ struct workers {
     uint32_t gone_rank; /* one that has ended, in whatever way; UINT32_MAX: none */
 };
 
-extern const struct engine_part workers_part;
+extern const struct engine_part workers_part, questions_part;
 
 /* All ranks of this host have called hvd_shutdown in this epoch. */
 bool workers_have_left(const struct engine *engine);
@@ -54,5 +58,3 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended);
 
 /* questions.c: the listener has connections. */
 void workers_accept(struct engine *engine, struct watch *watch, uint32_t events);
-
-#endif

@@ -1,7 +1,6 @@
 /* The last call on an NCCL communicator, ncclCommAbort or ncclCommDestroy, in a thread of its own: both may
  * block for as long as a network or a GPU likes. */
-#ifndef HVD_COLLECTIVES_GPU_ASYNC_DESTROY_H
-#define HVD_COLLECTIVES_GPU_ASYNC_DESTROY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ bool ending_wait(struct ending *x, int patience_ms);
 bool endings_wait(int patience_ms);
 /* Nobody asks any more; what belongs to the thread is freed when it ends. NULL is ignored. */
 void ending_leave(struct ending *x);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * All functions of one communicator: one thread at a time; different communicators do not know each other.
  * The context that was given is made current within each call, and what was current before comes back. */
-#ifndef HVD_COLLECTIVES_GPU_COMMUNICATOR_H
-#define HVD_COLLECTIVES_GPU_COMMUNICATOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -155,5 +154,3 @@ int communicator_finish(struct communicator *c, struct err *e);
 bool communicator_abort(struct communicator *c, int patience_ms);
 /* Frees it; one that is not FINISHED or ABORTED is aborted first, without waiting. NULL is ignored. */
 void communicator_free(struct communicator *c);
-
-#endif

@@ -6,8 +6,7 @@
  * their own names, without the version at the end: `d->cuMemAlloc` is cuMemAlloc_v2. Each belongs to a
  * feature; a driver that lacks any of the base is refused with a sentence that names the first one, one that
  * lacks others has NULL in their place, and driver_need says so in the same way. */
-#ifndef HVD_COLLECTIVES_GPU_DRIVER_H
-#define HVD_COLLECTIVES_GPU_DRIVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -298,5 +297,3 @@ unsigned driver_capture_mode(const struct driver *d, unsigned mode);
 /* A stream for communication, in the current context: it does not wait for the default stream, and its
  * kernels go before those of others where the driver knows priorities. */
 int driver_stream(const struct driver *d, cu_stream *stream, struct err *e);
-
-#endif

@@ -10,8 +10,7 @@
  * it takes between the ranks is then more than what an operation costs. Without kernels each tensor costs
  * two calls of the driver in place of one of NCCL: that is no gain for sure, and no great loss. None of this
  * was measured; hvd_gpu_bench has rows for it. */
-#ifndef HVD_COLLECTIVES_GPU_FUSE_H
-#define HVD_COLLECTIVES_GPU_FUSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ int fuse_in(struct fuse *f, double factor, cu_stream stream, struct err *e);
 int fuse_out(struct fuse *f, double factor, cu_stream stream, struct err *e);
 /* Not the buffer. */
 void fuse_free(struct fuse *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* A library that is opened while the program runs, once, by whichever thread needs it first. */
-#ifndef HVD_COLLECTIVES_GPU_LIBRARY_H
-#define HVD_COLLECTIVES_GPU_LIBRARY_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,5 +28,3 @@ struct library {
 int library_open(struct library *l, struct err *e);
 /* Has anybody in this process opened it? Cheap: some ten nanoseconds when the answer is no. Any thread. */
 bool library_in_process(struct library *l);
-
-#endif

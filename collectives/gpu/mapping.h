@@ -1,7 +1,6 @@
 /* Allocations of a GPU at addresses of this process: of another process, which came as descriptors, or one of
  * ours at a second place. They live as long as any mapping or handle of them does. */
-#ifndef HVD_COLLECTIVES_GPU_MAPPING_H
-#define HVD_COLLECTIVES_GPU_MAPPING_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ int mapping_open(const struct driver *d, int gpu, const struct mapping_part *par
                  cu_pointer *at, struct err *e);
 /* With the bytes of all parts. Nothing may be using it any more: not even work that lies in a stream. */
 void mapping_close(const struct driver *d, cu_pointer at, size_t bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * From 2.18 on. Later functions are optional in the table: NULL if the library does not have them. Functions
  * keep their names. tests/unit/collectives/gpu/test_gpu_headers.c compares these declarations with nccl.h
  * where there is one. */
-#ifndef HVD_COLLECTIVES_GPU_NCCL_H
-#define HVD_COLLECTIVES_GPU_NCCL_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -162,5 +161,3 @@ struct nccl_version_text {
     char text[24];
 };
 struct nccl_version_text nccl_version_text(int version);
-
-#endif

@@ -1,6 +1,5 @@
 /* How one operation becomes calls of NCCL; communicator.h has the operations. */
-#ifndef HVD_COLLECTIVES_GPU_OPERATION_H
-#define HVD_COLLECTIVES_GPU_OPERATION_H
+#pragma once
 
 #include "collectives/gpu/communicator.h"
 
@@ -55,5 +54,3 @@ nccl_result operation_call(const struct operation_target *t, const struct gpu_op
                            const struct reduction *r, nccl_op op);
 /* Does it reduce elements, or only move them? */
 bool operation_reduces(const struct gpu_operation *o);
-
-#endif

@@ -4,8 +4,7 @@
  * The kernels are in pack.cu. With nvcc at build time their code for several generations of GPUs is part of
  * the program. Without nvcc, or if the driver takes none of that code, the driver makes copies one by one,
  * and there is no scaling. */
-#ifndef HVD_COLLECTIVES_GPU_PACK_H
-#define HVD_COLLECTIVES_GPU_PACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ int pack_scale(const struct pack *p, const struct pack_piece *piece, size_t n, i
 void pack_close(struct pack *p);
 /* The context has gone, and the kernels with it. */
 void pack_forget(struct pack *p);
-
-#endif

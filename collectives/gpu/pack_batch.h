@@ -1,7 +1,6 @@
 /* The parameters of one launch of a kernel of pack.cu: as many pieces as fit, so that nothing need be copied
  * to the GPU first. Read by C, by CUDA and by the test double. */
-#ifndef HVD_COLLECTIVES_GPU_PACK_BATCH_H
-#define HVD_COLLECTIVES_GPU_PACK_BATCH_H
+#pragma once
 
 #define PACK_BATCH   128
 #define PACK_THREADS 256
@@ -17,5 +16,3 @@ struct pack_batch {
 
 #define PACK_COPY  "hvd_pack_copy"  /* (struct pack_batch) */
 #define PACK_SCALE "hvd_pack_scale" /* (struct pack_batch, int dtype, double factor) */
-
-#endif

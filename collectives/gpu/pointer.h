@@ -1,8 +1,7 @@
 /* The kind of memory at a pointer: the host's or a GPU's, its GPU, and the ways in which other processes can
  * open it. The driver is asked in one call. While the process has no driver open, all memory is the host's,
  * and nothing is asked. */
-#ifndef HVD_COLLECTIVES_GPU_POINTER_H
-#define HVD_COLLECTIVES_GPU_POINTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ struct pointer_text {
     char text[48];
 };
 struct pointer_text pointer_text(const struct pointer *p);
-
-#endif

@@ -11,8 +11,7 @@
  * hosts, which tell one another what their blocks sum to: the bits are the same. Vectors between the steps
  * are double for float64 and float otherwise, so 16-bit types are rounded once, in the end. A vector of (next
  * to) no length has the factor 1. */
-#ifndef HVD_COLLECTIVES_KERNELS_ADASUM_H
-#define HVD_COLLECTIVES_KERNELS_ADASUM_H
+#pragma once
 
 #include <stddef.h>
 
@@ -42,5 +41,3 @@ struct adasum_products adasum_products(const void *a, const void *b, size_t coun
 void adasum_add(struct adasum_products *sum, const struct adasum_products *block);
 /* Any part of a becomes the joined one; the products are those of all blocks. */
 void adasum_join(void *a, const void *b, size_t count, hvd_dtype dtype, const struct adasum_products *p);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Depends only on the tensor and the number of workers, so all of them cut alike. Chunks are whole cache
  * lines: two workers never write into the same line of an output that is aligned to 64. */
-#ifndef HVD_COLLECTIVES_KERNELS_CHUNK_H
-#define HVD_COLLECTIVES_KERNELS_CHUNK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void chunks_range(const struct chunks *c, uint32_t index, size_t *first, size_t 
  * no room for the numbers of are none: then chunks are taken in order. */
 uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers, bool patient,
                      uint32_t *then);
-
-#endif

@@ -1,6 +1,5 @@
 /* Arrays of float32 as they travel between hosts when compression is asked for: two bytes an element. */
-#ifndef HVD_COLLECTIVES_KERNELS_CONVERT_H
-#define HVD_COLLECTIVES_KERNELS_CONVERT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -11,5 +10,3 @@
 hvd_dtype compressed_dtype(hvd_compression compression);
 /* Exact. */
 void expand(float *to, const uint16_t *from, size_t count, hvd_compression compression);
-
-#endif

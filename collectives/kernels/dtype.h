@@ -1,6 +1,5 @@
 /* Element types and operations: what exists, how large, how it is called, what goes with what. */
-#ifndef HVD_COLLECTIVES_KERNELS_DTYPE_H
-#define HVD_COLLECTIVES_KERNELS_DTYPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ const char *op_name(int op);
 const char *op_refused(int dtype, int op);
 /* The operation takes element by element (reduce.h), so a tensor may be cut for it. All but Adasum do. */
 bool op_elementwise(int op);
-
-#endif

@@ -3,8 +3,7 @@
  * To float is exact. Back rounds to the nearest, ties to even; too large a number becomes infinity, any NaN
  * the quiet one without a sign. No branches and no arithmetic on subnormal floats that traps to microcode, so
  * a loop of these becomes vector code. */
-#ifndef HVD_COLLECTIVES_KERNELS_HALF_H
-#define HVD_COLLECTIVES_KERNELS_HALF_H
+#pragma once
 
 #include <stdint.h>
 
@@ -63,5 +62,3 @@ static inline uint16_t bfloat16_narrow(float f)
 
     return (uint16_t)((bits & 0x7fffffff) > (255u << 23) ? 0x7fc0 : rounded);
 }
-
-#endif

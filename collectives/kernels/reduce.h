@@ -14,8 +14,7 @@
  * Scaling: input * prescale, and result * postscale / divisor. float16, bfloat16 and float32 are multiplied
  * in double and rounded to float; integers are multiplied in double and cut toward zero, or to the nearest
  * end of their range; bool is not scaled. Without a postscale the division by `divisor` is exact. */
-#ifndef HVD_COLLECTIVES_KERNELS_REDUCE_H
-#define HVD_COLLECTIVES_KERNELS_REDUCE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ struct reduce_job {
 /* out[*][i] = (in[0][i] * prescale op in[1][i] * prescale op ...) * postscale / divisor
  * for first <= i < first + count. */
 void reduce_range(const struct reduce_job *job, size_t first, size_t count);
-
-#endif

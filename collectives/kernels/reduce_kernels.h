@@ -1,7 +1,6 @@
 /* The inner loops of reduce.c, once for each kind of processor. reduce_loops.h is their text, reduce_base.c,
  * reduce_avx2.c and reduce_avx512.c are compiled from it with other vectors. All give the same bits. */
-#ifndef HVD_COLLECTIVES_KERNELS_REDUCE_KERNELS_H
-#define HVD_COLLECTIVES_KERNELS_REDUCE_KERNELS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ unsigned reduce_versions(const struct reduce_kernels *version[REDUCE_VERSIONS_MA
 /* reduce_range by one of them. */
 void reduce_range_by(const struct reduce_kernels *k, const struct reduce_job *job, size_t first,
                      size_t count);
-
-#endif

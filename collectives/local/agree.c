@@ -252,9 +252,9 @@ static bool find_private(struct tensor_view *v, uint32_t member)
 static bool find_place(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                        const struct tensor_resolver *resolver)
 {
-    bool ragged = op_is_ragged(v->op.kind);
-    if (v->me >= v->team->members || !op_kind_in(v->op.kind, STREAM_KINDS) || !team_is_here(v->team) ||
-        (c->place == SHM_INLINE && !ragged))
+    bool ragged = op_is_ragged(v->op.kind), here = team_is_here(v->team);
+    if ((here && v->me >= v->team->members) || !op_kind_in(v->op.kind, STREAM_KINDS) ||
+        (!here && !stream_crosses(v->region, &v->op)) || (c->place == SHM_INLINE && !ragged))
         return false;
     if (ragged && c->capacity > BYTES_MAX / tensor_element_size(v))
         return false;

@@ -2,8 +2,7 @@
  *
  * All members' entries were read and agree about what must agree; v->in, v->count, v->capacity and (where
  * there is one) v->split hold. Nothing here waits, claims or publishes. */
-#ifndef HVD_COLLECTIVES_LOCAL_WORK_H
-#define HVD_COLLECTIVES_LOCAL_WORK_H
+#pragma once
 
 #include "collectives/local/tensor_view.h"
 
@@ -27,8 +26,10 @@ void kind_reduce(const struct tensor_view *v, void *const *out, size_t outputs, 
 /* The same of inputs elsewhere, one of each member, into as many outputs. */
 void kind_reduce_from(const struct tensor_view *v, const void *const *in, void *const *out, size_t first,
                       size_t count);
+/* The same into one output, for other hosts to go on with: an average is only summed, and the postscale is
+ * not in it. */
+void kind_reduce_partly(const struct tensor_view *v, const void *const *in, void *out, size_t first,
+                        size_t count);
 
 /* tensor.c: the row of the table; NULL for a kind that moves nothing. */
 const struct kind *kind_of(const struct tensor_op *op);
-
-#endif

@@ -32,11 +32,11 @@ void kind_reduce_from(const struct tensor_view *v, const void *const *in, void *
     reduce_from(v, in, out, v->team->members, first, count);
 }
 
-void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype, double scale, size_t first,
-                         size_t count)
+static void reduce_partly(const struct tensor_view *v, const void *const *in, void *out, hvd_dtype dtype,
+                          double scale, size_t first, size_t count)
 {
     struct reduce_job job = {
-        .in = v->in,
+        .in = in,
         .inputs = v->team->members,
         .out = &out,
         .outputs = 1,
@@ -47,6 +47,18 @@ void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype
         .out_dtype = dtype,
     };
     reduce_range(&job, first, count);
+}
+
+void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype, double scale, size_t first,
+                         size_t count)
+{
+    reduce_partly(v, v->in, out, dtype, scale, first, count);
+}
+
+void kind_reduce_partly(const struct tensor_view *v, const void *const *in, void *out, size_t first,
+                        size_t count)
+{
+    reduce_partly(v, in, out, (hvd_dtype)v->op.dtype, 1, first, count);
 }
 
 static uint64_t measure_output(const struct tensor_view *v, uint32_t member)

@@ -6,8 +6,9 @@
 #include "collectives/shm/doorbell.h"
 #include "collectives/local/kind.h"
 
-#define STAGED UINT32_MAX /* pieces given by who has copied the whole */
-#define LONG   (4u << 20) /* bytes: below, pieces are half as large, so that there are some */
+#define STAGED UINT32_MAX         /* pieces given by a member that has copied the whole */
+#define LEFT   (UINT32_MAX - 1)   /* and by one that has left */
+#define LONG   (4 * STREAM_PIECE) /* bytes: below, pieces are half as large, so that there are some */
 
 /* ---- members that stream ------------------------------------------------------------------------------- */
 
@@ -106,6 +107,22 @@ static void give_piece(struct tensor_view *v)
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
+/* This host's only member has nobody to reduce with. */
+static bool only_copies(const struct tensor_view *v)
+{
+    return v->team->members == 1 && v->op.prescale == 1;
+}
+
+static void reduce_for_host(struct tensor_view *v, const struct piece *p)
+{
+    size_t size = tensor_element_size(v);
+    if (only_copies(v))
+        copy_bytes((char *)v->stream.host + p->at * size, (const char *)v->own.in + p->at * size,
+                   p->count * size);
+    else
+        kind_reduce_partly(v, v->stream.in, v->stream.host, p->at + p->first, p->last - p->first);
+}
+
 /* Pointers to where each array would begin if it held the whole tensor; mine are not in my place. */
 static void reduce_piece(struct tensor_view *v)
 {
@@ -116,7 +133,10 @@ static void reduce_piece(struct tensor_view *v)
         v->stream.in[i] = i == v->me ? v->own.in : (const void *)place;
         v->stream.out[i] = i == v->me ? v->own.out : (void *)place;
     }
-    kind_reduce_from(v, v->stream.in, v->stream.out, p.at + p.first, p.last - p.first);
+    if (v->stream.host)
+        reduce_for_host(v, &p);
+    else
+        kind_reduce_from(v, v->stream.in, v->stream.out, p.at + p.first, p.last - p.first);
     FINISHED_FOR_OTHERS(v);
     atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, ++v->mine));
     region_ring_sleepers(v->region, UINT32_MAX);
@@ -126,8 +146,9 @@ static void take_piece(struct tensor_view *v)
 {
     struct piece p = piece_of(v, v->stream.taken);
     ARRIVED_FROM_OTHERS(v);
-    copy_others(v, &p, (char *)v->own.out + p.at * tensor_element_size(v),
-                (const char *)v->out[v->me] + p.place);
+    if (!v->stream.host)
+        copy_others(v, &p, (char *)v->own.out + p.at * tensor_element_size(v),
+                    (const char *)v->out[v->me] + p.place);
     v->stream.taken++;
 }
 
@@ -154,6 +175,170 @@ static enum action next_action(const struct tensor_view *v)
                ? TAKE
                : NONE;
 }
+
+/* ---- several hosts ------------------------------------------------------------------------------------- */
+
+/* A 16-bit float travels as another type, and so does a compressed element (engine/partial.h). */
+bool stream_crosses(const struct region *region, const struct tensor_op *op)
+{
+    return op->kind == SHM_ALLREDUCE && !op_is_adasum(op) && op->compression == HVD_COMPRESSION_NONE &&
+           op->dtype != HVD_FLOAT16 && op->dtype != HVD_BFLOAT16 && tensor_bytes(op) >= region->stream_least;
+}
+
+static size_t buffer_bytes(const struct tensor_view *v)
+{
+    return (tensor_bytes(&v->op) + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+}
+
+static struct stream_final *final_of(const struct tensor_view *v)
+{
+    return (struct stream_final *)(void *)((char *)v->stream.host + buffer_bytes(v));
+}
+
+size_t stream_host_bytes(const struct tensor_view *v)
+{
+    return buffer_bytes(v) + sizeof(struct stream_final) + count_pieces(v) * sizeof(uint32_t);
+}
+
+bool stream_begin_host(struct tensor_view *v, uint64_t address, void *memory)
+{
+    /* Bytes of each piece that are final, and the number of pieces that are, which ranks cannot change. */
+    v->scratch = calloc((size_t)count_pieces(v) + 1, sizeof(uint64_t));
+    if (!v->scratch)
+        return false;
+    v->stream.host = memory;
+    atomic_store(&final_of(v)->count, 0);
+    v->slot->host_at = address;
+    atomic_store(&v->slot->host_made, v->sequence);
+    region_ring_sleepers(v->region, UINT32_MAX);
+    return true;
+}
+
+/* Bytes of piece k, from its beginning in the tensor. */
+static uint64_t piece_bytes(const struct tensor_view *v, uint32_t k, uint64_t *begins)
+{
+    size_t size = tensor_element_size(v);
+    uint64_t each = piece_elements(v) * size, all = v->op.count * size;
+    *begins = k * each;
+    return all - *begins < each ? all - *begins : each;
+}
+
+void stream_note_final(struct tensor_view *v, uint64_t offset, uint64_t size)
+{
+    struct stream_final *final = final_of(v);
+    uint64_t *done = v->scratch, each = piece_elements(v) * tensor_element_size(v), begins;
+    uint32_t pieces = count_pieces(v);
+    bool more = false;
+    while (size > 0) {
+        uint32_t k = (uint32_t)(offset / each);
+        uint64_t bytes = piece_bytes(v, k, &begins), part = begins + bytes - offset;
+        part = part < size ? part : size;
+        done[k] += part;
+        offset += part;
+        size -= part;
+        if (done[k] < bytes)
+            continue;
+        final->piece[done[pieces]++] = k;
+        more = true;
+    }
+    if (!more)
+        return;
+    atomic_store(&final->count, (uint32_t)done[pieces]);
+    region_ring_sleepers(v->region, UINT32_MAX);
+}
+
+bool stream_has_final(const struct tensor_view *v)
+{
+    return v->stream.copied < count_pieces(v) && v->stream.copied < atomic_load(&final_of(v)->count);
+}
+
+bool stream_take_final(struct tensor_view *v)
+{
+    uint64_t begins;
+    if (!stream_has_final(v))
+        return false;
+    ARRIVED_FROM_OTHERS(v);
+    uint32_t k = final_of(v)->piece[v->stream.copied++];
+    if (k >= count_pieces(v))
+        return true; /* garbage */
+    uint64_t bytes = piece_bytes(v, k, &begins);
+    copy_bytes((char *)v->own.out + begins, (const char *)v->stream.host + begins, bytes);
+    return true;
+}
+
+bool stream_has_host(const struct tensor_view *v, uint64_t *address)
+{
+    if (atomic_load(&v->slot->host_made) != v->sequence)
+        return false;
+    *address = v->slot->host_at;
+    return true;
+}
+
+bool stream_gave_all(const struct tensor_view *v)
+{
+    return v->mine == count_pieces(v);
+}
+
+/* The count of a word that counts operations and pieces. */
+static uint32_t count_of(const struct tensor_view *v, _Atomic uint64_t *word)
+{
+    uint64_t seen = atomic_load(word);
+    return (uint32_t)(seen >> 32) == v->sequence ? (uint32_t)seen : 0;
+}
+
+static uint32_t packed_by(const struct tensor_view *v, uint32_t member)
+{
+    return count_of(v, &v->member_slot[member]->done);
+}
+
+/* Pieces given and pieces packed: a member that waits for others has given more than they. */
+static uint64_t progress_of(const struct tensor_view *v, uint32_t member)
+{
+    return (uint64_t)count_of(v, &v->member_slot[member]->given) + packed_by(v, member);
+}
+
+bool stream_is_behind(const struct tensor_view *v, uint32_t member)
+{
+    if (packed_by(v, member) >= count_pieces(v))
+        return false;
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if (progress_of(v, i) < progress_of(v, member))
+            return false;
+    return true;
+}
+
+uint32_t stream_packed_pieces(const struct tensor_view *v)
+{
+    uint32_t least = count_pieces(v);
+    for (uint32_t i = 0; i < v->team->members; i++) {
+        uint32_t packed = packed_by(v, i);
+        least = packed < least ? packed : least;
+    }
+    ARRIVED_FROM_OTHERS(v);
+    return least;
+}
+
+uint64_t stream_packed(const struct tensor_view *v)
+{
+    uint64_t elements = (uint64_t)stream_packed_pieces(v) * piece_elements(v);
+    return (elements < v->op.count ? elements : v->op.count) * tensor_element_size(v);
+}
+
+void stream_leave(struct tensor_view *v)
+{
+    FINISHED_FOR_OTHERS(v);
+    atomic_store(&v->member_slot[v->me]->given, shm_tagged(v->sequence, LEFT));
+}
+
+bool stream_has_left(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence)
+{
+    uint64_t given = atomic_load(&region_slot(region, slot)->member_slot[local].given);
+    uint32_t a = atomic_load(&region_entry(region, slot, local, 0)->sequence);
+    uint32_t b = atomic_load(&region_entry(region, slot, local, 1)->sequence);
+    return given == shm_tagged(sequence, LEFT) || ((int32_t)(a - b) > 0 ? a : b) != sequence;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------------- */
 
 void stream_plan(struct tensor_view *v)
 {

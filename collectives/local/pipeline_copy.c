@@ -13,8 +13,8 @@
 #include "collectives/local/kind.h"
 
 #define PASS_PIECES 4
-#define PIECE_LEAST (8u << 10)
-#define PIECE_MOST  (128u << 10)
+#define PIECE_LEAST (PIECE_MOST / 16)
+#define PIECE_MOST  (STREAM_PLACE / 16)
 _Static_assert(PASS_PIECES *PIECE_MOST <= STREAM_PLACE, "a place has room for the pieces");
 
 /* All in bytes. */

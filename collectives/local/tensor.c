@@ -47,6 +47,8 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
     v->sequence = sequence;
     v->seen = 0;
     v->mine = v->stream.gave = v->stream.taken = 0;
+    v->stream.host = NULL;
+    v->stream.copied = 0;
     v->streamed = v->patient = false;
     if (v->scratch) {
         free(v->scratch);

@@ -11,8 +11,7 @@
  * operation, and a claimed chunk keeps the operation unfinished.
  *
  * Nothing here waits and nothing here may be trusted: every number is checked before it is an address. */
-#ifndef HVD_COLLECTIVES_LOCAL_TENSOR_H
-#define HVD_COLLECTIVES_LOCAL_TENSOR_H
+#pragma once
 
 #include "collectives/hvd.h"
 #include "collectives/local/tensor_view.h"
@@ -105,5 +104,3 @@ void tensor_has_read(struct tensor_view *v);
 bool tensor_is_read(const struct region *region, uint32_t slot, uint32_t local, uint32_t sequence);
 /* A member has gone on without the end of what it was in: it has no engine. */
 bool tensor_was_left(const struct tensor_view *v);
-
-#endif

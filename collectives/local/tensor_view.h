@@ -1,6 +1,5 @@
 /* One operation on one slot: the state that a member or the engine has of it, and where its entries are. */
-#ifndef HVD_COLLECTIVES_LOCAL_TENSOR_VIEW_H
-#define HVD_COLLECTIVES_LOCAL_TENSOR_VIEW_H
+#pragma once
 
 #include "collectives/kernels/chunk.h"
 #include "collectives/kernels/dtype.h"
@@ -22,6 +21,8 @@ struct tensor_own {
 /* The state of pipeline.c and pipeline_copy.c. */
 struct tensor_stream {
     uint32_t gave, taken; /* pieces; taken of pipeline_copy.c: members' of this round */
+    void *host;           /* several hosts: this host's buffer, which gets all pieces */
+    uint32_t copied;      /* pieces of the result, out of that buffer */
     const void **in;      /* [members], pipeline.c's own */
     void **out;
     /* pipeline_copy.c's own: */
@@ -132,6 +133,4 @@ static inline size_t tensor_element_size(const struct tensor_view *v)
 #define FINISHED_FOR_OTHERS(v) ((void)(v))
 #define ARRIVED_FROM_OTHERS(v) ((void)(v))
 #define READS_ARE_DONE()       atomic_thread_fence(memory_order_acquire)
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* The blocks of a tensor segment: a list in private memory, in address order, the free ones joined with their
  * neighbours. Nothing about the allocation lies in shared memory. The caller holds a lock. */
-#ifndef HVD_COLLECTIVES_SHM_BLOCKS_H
-#define HVD_COLLECTIVES_SHM_BLOCKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ static inline bool blocks_are_free(const struct block *list)
 {
     return !list->used && !list->next;
 }
-
-#endif

@@ -9,8 +9,7 @@
  * operation at a time.
  *
  * The engine copies a description before it checks it. */
-#ifndef HVD_COLLECTIVES_SHM_DEVICE_CALL_H
-#define HVD_COLLECTIVES_SHM_DEVICE_CALL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -57,5 +56,3 @@ struct worker_device {
     uint8_t given[64], done[64]; /* DEVICE_JOIN: the events' handles */
     uint8_t nccl_id[128];        /* DEVICE_JOIN */
 };
-
-#endif

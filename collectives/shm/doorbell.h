@@ -3,8 +3,7 @@
  * A thread that is about to sleep says so (doorbell_prepare), looks once more whether there is still nothing
  * for it, and sleeps (doorbell_sleep). A writer stores its change (sequentially consistent) and then
  * rings the sleepers. So either the sleeper sees the change or the ringer sees the sleeper. */
-#ifndef HVD_COLLECTIVES_SHM_DOORBELL_H
-#define HVD_COLLECTIVES_SHM_DOORBELL_H
+#pragma once
 
 #include "collectives/shm/layout.h"
 
@@ -32,5 +31,3 @@ void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms);
 /* Between two looks of a spin: a pause of the processor, or (`yield`) it is given to whoever else wants it.
  */
 void doorbell_relax(bool yield);
-
-#endif

@@ -35,8 +35,7 @@
  * (tensor_is_over), with a fence between, because a load that acquires holds back what follows it, not what
  * went before. Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at
  * `claim` before it is changed. */
-#ifndef HVD_COLLECTIVES_SHM_LAYOUT_H
-#define HVD_COLLECTIVES_SHM_LAYOUT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -78,7 +77,7 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 /* ---- the region ---------------------------------------------------------------------------------------- */
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     18u
+#define SHM_VERSION     20u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -96,7 +95,9 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 #define SHM_JOIN_NAME     "hvd.join"   /* of the world's agreement that all ranks have joined */
 #define SHM_DEVICE_NAME   "hvd.device" /* of a team's order, and of its agreements about devices: order.h */
 #define SHM_NAME_MAX      255u
-#define SHM_SETS_MAX      4096u /* process sets of an epoch; their ids are below */
+#define SHM_SETS_MAX      4096u /* process sets of an epoch that all ranks know; their ids are below */
+/* Ids of sets that only their ranks know: below this, and not below SHM_SETS_MAX. A rank has SHM_SETS_MAX. */
+#define SHM_OPENED_END 0x800000u
 
 #define SHM_ALIGNED _Alignas(SHM_LINE)
 
@@ -180,7 +181,9 @@ struct shm_slot {
     _Atomic uint32_t listed;  /* how often it was put into its team's order, by who did */
     uint32_t
         device; /* engine: of the settled operation: 1: it is on devices, for those without elements too */
-    uint32_t known; /* engine: of that one: 1: all ranks of all hosts say the same of their memory */
+    uint32_t known;   /* engine: of that one: 1: all ranks of all hosts say the same of their memory */
+    uint64_t host_at; /* engine: shm_address of this host's buffer, more than one host: pipeline.h */
+    _Atomic uint32_t host_made;                 /* engine: the operation that host_at belongs to */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_member_slot member_slot[];
 };
@@ -218,9 +221,11 @@ struct shm_header {
     uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
+    uint64_t stream_least;  /* bytes of a tensor from which on an operation between hosts may be streamed */
     _Atomic uint32_t calm;  /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
-    _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */
+    _Atomic uint32_t joined;          /* engine: members that are in hvd_join; beside what every call reads */
+    _Atomic uint32_t next_membership; /* engine: the number of the membership that comes next; 0: none */
     _Atomic uint32_t wanting;       /* engine: how often it has asked the members for idle slots; likewise */
     int32_t poison_status;          /* engine: an hvd_status */
     char poison_text[SHM_TEXT_MAX]; /* engine: the sentence */
@@ -249,5 +254,3 @@ static inline uint64_t shm_address_offset(uint64_t address)
 {
     return address & ((1ull << SHM_OFFSET_BITS) - 1);
 }
-
-#endif

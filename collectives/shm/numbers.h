@@ -1,6 +1,5 @@
 /* A list of numbers beside a question on the worker socket: a sealed file. */
-#ifndef HVD_COLLECTIVES_SHM_NUMBERS_H
-#define HVD_COLLECTIVES_SHM_NUMBERS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,5 +9,3 @@ int numbers_write(const uint32_t *number, size_t n);
 /* The numbers of a file that came from elsewhere, the caller's to free; NULL: it holds none, or more than
  * `most`. */
 uint32_t *numbers_read(int fd, size_t most, size_t *n);
-
-#endif

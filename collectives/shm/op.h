@@ -3,8 +3,7 @@
  *
  * Fields that a kind has no use for are 0, but for the scales, which are 1. `count` is each rank's own where
  * ranks may give different numbers of rows (allgather, alltoall). */
-#ifndef HVD_COLLECTIVES_SHM_OP_H
-#define HVD_COLLECTIVES_SHM_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -130,5 +129,3 @@ void op_property_text(const struct tensor_op *op, int property, char *text, size
 /* The operation, to follow "rank 3 asks for": "allreduce sum of 10 float32". A property that this does not
  * show (-1: none) is added: ", prescale 0.5". */
 void op_text(const struct tensor_op *op, int property, char *text, size_t size);
-
-#endif

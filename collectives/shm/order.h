@@ -14,8 +14,7 @@
  * of zeros is an empty list.
  *
  * An operation about which ranks disagree is on no list: each rank finds the disagreement itself. */
-#ifndef HVD_COLLECTIVES_SHM_ORDER_H
-#define HVD_COLLECTIVES_SHM_ORDER_H
+#pragma once
 
 #include "collectives/shm/region.h"
 
@@ -35,5 +34,3 @@ bool order_append(const struct region *r, uint32_t head, uint32_t slot);
 int order_next(const struct order *o, const struct region *r, uint32_t *slot);
 /* It is taken: of this slot so many, which the member counts. */
 void order_take(struct order *o, uint32_t slot, uint32_t time);
-
-#endif

@@ -123,6 +123,7 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
     h->fuse = r->fuse = shape->fuse;
     h->connect_ms = r->connect_ms = shape->connect_ms;
     h->requires_nccl = r->requires_nccl = shape->requires_nccl;
+    h->stream_least = r->stream_least = shape->stream_least;
     if (give_ranks(r, shape->rank, e) == 0)
         return fd;
     region_unmap(r);
@@ -150,6 +151,7 @@ int region_map(struct region *r, int fd, struct err *e)
     r->fuse = h->fuse;
     r->connect_ms = h->connect_ms;
     r->requires_nccl = h->requires_nccl != 0;
+    r->stream_least = h->stream_least;
     if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
         r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes) {
         if (take_ranks(r, e) == 0)

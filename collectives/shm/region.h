@@ -1,6 +1,5 @@
 /* The control region as a mapped file: made and sealed by the engine, mapped by every worker of the host. */
-#ifndef HVD_COLLECTIVES_SHM_REGION_H
-#define HVD_COLLECTIVES_SHM_REGION_H
+#pragma once
 
 #include "collectives/shm/layout.h"
 #include "common/base/err.h"
@@ -12,6 +11,7 @@ struct region {
     size_t bytes;
     uint32_t members, hosts, size, epoch, fuse, connect_ms;
     bool requires_nccl;
+    uint64_t stream_least;
     uint32_t *rank; /* [members], ascending */
 };
 
@@ -20,6 +20,7 @@ struct region_shape {
     const uint32_t *rank; /* [members], ascending; NULL: 0, 1, ... */
     uint32_t fuse, connect_ms;
     bool requires_nccl;
+    uint64_t stream_least;
 };
 
 /* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e.
@@ -65,5 +66,3 @@ static inline bool region_poisoned(const struct region *r)
 
 /* The status; the sentence is copied to `text`, ended whatever the region holds. */
 int region_poison_read(const struct region *r, char *text, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* Rings of slots between a member and the engine: one of them puts (a member under its own lock), the other
  * one takes. */
-#ifndef HVD_COLLECTIVES_SHM_RING_H
-#define HVD_COLLECTIVES_SHM_RING_H
+#pragma once
 
 #include "collectives/shm/layout.h"
 
@@ -14,5 +13,3 @@ bool ring_put_once(struct shm_ring *r, uint32_t slot, uint32_t *at);
 /* 1: *slot was taken; 0: the ring is empty; -1: the other one has written what cannot be. */
 int ring_take(struct shm_ring *r, uint32_t *slot);
 bool ring_empty(const struct shm_ring *r);
-
-#endif

@@ -1,7 +1,6 @@
 /* Tensor segments: shared memory of one worker that holds tensors, mapped by the other workers of the host
  * and the engine. Sealed against shrinking, so that a mapping never faults. */
-#ifndef HVD_COLLECTIVES_SHM_SEGMENT_H
-#define HVD_COLLECTIVES_SHM_SEGMENT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ int segment_map(struct segment *s, int fd, struct err *e);
  * fork(). -1: it failed. */
 int segment_map_at(const struct segment *s, int fd, int how);
 void segment_unmap(struct segment *s);
-
-#endif

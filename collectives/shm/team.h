@@ -2,8 +2,7 @@
  * of a send and its receive. A number "in the team" is an index among its ranks in ascending order.
  * Those of this host are its members; where all are here, a member is counted as in the team. Never changed
  * once made. */
-#ifndef HVD_COLLECTIVES_SHM_TEAM_H
-#define HVD_COLLECTIVES_SHM_TEAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ static inline uint32_t team_member(const struct team *team, uint32_t index)
 int32_t team_pair_id(uint32_t a, uint32_t b);
 /* false: the id is none of a pair. */
 bool team_pair_ranks(int32_t id, uint32_t rank[2]);
-
-#endif

@@ -7,11 +7,11 @@
  * the engine closes.
  *
  *   question     fields                     fds        answer fields          fds
- *   HELLO        token, rank, epoch         -          -                      region, kick (an eventfd)
- *   NAME         set, text: a name, epoch   -          id: its slot, epoch    -
+ *   HELLO        token, rank, epoch, id     -          text: worker_place     region, kick (an eventfd)
+ *   NAME         set, text: a name, epoch, id -        id: its slot, epoch    -
  *   ADD_SEGMENT  -                          segment    id                     -
  *   GET_SEGMENT  id                         -          -                      segment
- *   ADD_SET      set                        ranks      -                      -
+ *   ADD_SET      set, id, text: ranks       -, ranks   -                      -
  *   REMOVE_SET   set                        -          -                      -
  *   SLOT         id: a slot of a name       -          set, text: its name    -
  *   FORGET       id, epoch, text: slots     -          -                      -
@@ -31,17 +31,21 @@
  *
  * FAILED: this rank cannot do its part of what others have begun with it; the job ends. ABORT: this rank has
  * failed and says why; the job ends. INITIALIZED: hvd_init is about to return. SHUT_DOWN: hvd_shutdown was
- * called. ADD_SET: the first member that asks makes the set, the others find the same ranks, or are refused;
- * `ranks` is a sealed file with them, in ascending order, as uint32_t. REMOVE_SET: of a set that may have
- * gone. A set's id is the ranks' to agree about. JOIN: this rank is in hvd_join from now on, or is not any
- * more. SLOT: an empty name if the rank has no part in it.
+ * called. HELLO: in an elastic job `id` is 1, `rank` is the worker's number, and `epoch` the membership that
+ * the worker was in last, 0: none. The answer comes when a membership with the worker has begun, and has the
+ * worker's place. HVD_ERR_LEFT: the worker is not in the membership. ADD_SET: the first member that asks
+ * makes the set, the others find the same ranks, or are refused.
+ * The ranks are uint32_t in ascending order: `id` of them in `text`, or, when `id` is 0, in a sealed file.
+ * REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank is in
+ * hvd_join from now on, or is not any more. SLOT: an empty name if the rank has no part in it.
  * NOTE: libhvd writes nothing itself. A sentence for the user goes to the engine's log, at the level `id`; a
  * warning or an error names the rank and its host.
  *
  * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
  * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the
  * answer's id is SHM_SLOTS. Then `epoch` is the `wanting` that all ranks of the host have to answer. The rank
- * asks again with that number when its bell was rung.
+ * asks again with that number when its bell was rung. A set of hvd_set_open whose ranks are all on this host,
+ * and few, needs no ADD_SET: `id` of them stand behind the name's NUL.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY:
  * the rank's becomes the engine's too, by its IPC handle or as a descriptor. SPAN: several that came as
@@ -51,8 +55,7 @@
  * of this rank in the team, with the events that come before and behind each operation; how it is, is in the
  * member slot of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any
  * more. */
-#ifndef HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
-#define HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
+#pragma once
 
 #include <stdint.h>
 
@@ -89,6 +92,12 @@ enum worker_message_type {
     WORKER_TYPE_END
 };
 
+/* The place of a worker of an elastic job in a membership. */
+struct worker_place {
+    int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+    uint32_t membership;
+};
+
 /* WORKER_JOIN's id. WORKER_REFUSES: the rank waits in hvd_shutdown, and fails what others begin. */
 enum worker_join { WORKER_JOINS_NOT, WORKER_JOINS, WORKER_REFUSES };
 
@@ -103,7 +112,8 @@ struct worker_message {
     char text[SHM_TEXT_MAX]; /* ended by a NUL */
 };
 
-#define WORKER_SLOTS_MAX (SHM_TEXT_MAX / sizeof(uint32_t) - 1) /* of one FORGET; the last byte is a NUL */
+#define WORKER_NUMBERS_MAX (SHM_TEXT_MAX / sizeof(uint32_t) - 1) /* in `text`, whose last byte is a NUL */
+#define WORKER_BEHIND_MAX  ((SHM_TEXT_MAX - SHM_NAME_MAX - 2) / sizeof(uint32_t)) /* behind a name there */
 
 /* Sends all of it. -1 with *e (ERR_CLOSED when the other end has gone). */
 int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned number_of_fds,
@@ -121,5 +131,3 @@ void worker_reader_reset(struct worker_reader *r); /* closes descriptors that no
  * socket does not block and is empty, or its time-out has passed). -1: the peer has gone or sends something
  * else. */
 int worker_receive(int fd, struct worker_reader *r, struct err *e);
-
-#endif

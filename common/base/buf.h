@@ -4,8 +4,7 @@
  * bytes come and given back when the queue is empty, so idle queues cost nothing. Not thread-safe.
  *
  * While a queue is secret, its bytes lie in memory that no core file shows (secret.h). */
-#ifndef HVD_COMMON_BASE_BUF_H
-#define HVD_COMMON_BASE_BUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ static inline uint32_t get_u32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
-
-#endif

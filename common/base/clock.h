@@ -1,6 +1,5 @@
 /* Time: monotonic, in nanoseconds. Pure parts take it as an argument. */
-#ifndef HVD_COMMON_BASE_CLOCK_H
-#define HVD_COMMON_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,5 +8,3 @@
 #define NSEC_PER_SEC  1000000000ULL
 
 uint64_t clock_now(void); /* CLOCK_MONOTONIC; does not run while the machine is suspended */
-
-#endif

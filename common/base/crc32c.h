@@ -1,6 +1,5 @@
 /* CRC-32C (Castagnoli), the checksum that processors have an instruction for. */
-#ifndef HVD_COMMON_BASE_CRC32C_H
-#define HVD_COMMON_BASE_CRC32C_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@ typedef uint32_t (*crc32c_function)(uint32_t crc, const void *data, size_t size)
 #define CRC32C_VERSIONS_MAX 2
 /* Those that this processor runs, the fastest first; their number. */
 unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX]);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A reader or writer that runs over its end turns bad and stays so: it reads zeros and writes nothing.
  * The caller asks `bad` once, before it believes anything that was read. */
-#ifndef HVD_COMMON_BASE_CURSOR_H
-#define HVD_COMMON_BASE_CURSOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -113,5 +112,3 @@ static inline void write_u64(struct writer *w, uint64_t v)
 {
     write_integer(w, v, 8);
 }
-
-#endif

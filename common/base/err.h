@@ -4,8 +4,7 @@
  * it. The first error wins: a second err_set on a filled one is ignored, so clean-up code can never hide the
  * cause. Callers on the way up say what they attempted with err_wrap. Only main() exits; err_exit_status
  * tells with what. */
-#ifndef HVD_COMMON_BASE_ERR_H
-#define HVD_COMMON_BASE_ERR_H
+#pragma once
 
 #include <stddef.h>
 
@@ -52,5 +51,3 @@ int err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 void err_clear(struct err *e);
 /* The exit status of a program of ours that ends with this error: 2, 124, 125, 126 or 127. */
 int err_exit_status(const struct err *e);
-
-#endif

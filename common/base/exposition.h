@@ -6,8 +6,7 @@
  *
  * Values of labels may be anything: they are cut to EXPOSITION_VALUE_MAX and escaped, and all but printable
  * ASCII becomes "?". Errors of the stream are the caller's to see with ferror. */
-#ifndef HVD_COMMON_BASE_EXPOSITION_H
-#define HVD_COMMON_BASE_EXPOSITION_H
+#pragma once
 
 #include <stdio.h>
 
@@ -20,5 +19,3 @@ void exposition_family(FILE *out, const char *name, const char *type, const char
 void exposition_sample(FILE *out, const char *name, double value, const char *const *labels);
 /* A family of one sample without labels. */
 void exposition_single(FILE *out, const char *name, const char *type, const char *help, double value);
-
-#endif

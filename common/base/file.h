@@ -1,6 +1,5 @@
 /* Small files, whole. */
-#ifndef HVD_COMMON_BASE_FILE_H
-#define HVD_COMMON_BASE_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -16,5 +15,3 @@ ssize_t file_read(const char *path, int flags, char *text, size_t size);
  * before. */
 int file_replace(const char *path, mode_t mode, const void *bytes, size_t len, const char *what,
                  struct err *e);
-
-#endif

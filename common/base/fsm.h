@@ -3,8 +3,7 @@
  * The table is data that can be read and drawn; a pair that is not in it is logged and ignored. fsm_post is
  * the only way a state changes, and it logs each change with the time spent in the old state. Events posted
  * from within an action are queued and handled after it, never nested. One thread. */
-#ifndef HVD_COMMON_BASE_FSM_H
-#define HVD_COMMON_BASE_FSM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ struct fsm {
 void fsm_init(struct fsm *m, const struct fsm_table *table, void *owner, const char *label, uint8_t state);
 void fsm_post(struct fsm *m, uint8_t event);
 const char *fsm_state_name(const struct fsm *m);
-
-#endif

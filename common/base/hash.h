@@ -1,7 +1,6 @@
 /* FNV-1a (Fowler, Noll, Vo): for tables of names, and to compare lists by one number. Not against an attacker
  * who looks for two names with the same hash: tables compare the names, too. */
-#ifndef HVD_COMMON_BASE_HASH_H
-#define HVD_COMMON_BASE_HASH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ static inline uint64_t hash_number(uint64_t hash, uint64_t number)
         hash = (hash ^ (number >> 8 * i & 0xff)) * 1099511628211u;
     return hash;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * JOURNAL_BURST lines in a second, and as many of those that are warnings or worse, so that no flood of news
  * hides a failure; the next line says how many were left out. The journal has a limit of its own for each
  * unit (LogRateLimitBurst=), which counts only lines of the unit. */
-#ifndef HVD_COMMON_BASE_JOURNAL_H
-#define HVD_COMMON_BASE_JOURNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ struct journal {
 
 /* `fields`: more of them, or NULL. False: there is no journal. */
 bool journal_line(struct journal *j, int priority, const char *text, const char *const *fields);
-
-#endif

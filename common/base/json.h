@@ -8,8 +8,7 @@
  *   json_end(&j); json_end(&j);               }
  *
  * Members of an object have a name; elements of an array and the outermost value have NULL. */
-#ifndef HVD_COMMON_BASE_JSON_H
-#define HVD_COMMON_BASE_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ void json_null(struct json *j, const char *name);
 void json_filled_text(struct json *j, const char *name, const char *text);
 void json_known_unsigned(struct json *j, const char *name, bool known, uint64_t value);
 void json_known_integer(struct json *j, const char *name, bool known, int64_t value);
-
-#endif

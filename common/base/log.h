@@ -2,8 +2,7 @@
  * log_to() says.
  *
  * Any thread may log. The level and the name are set once by main() before a thread exists. */
-#ifndef HVD_COMMON_BASE_LOG_H
-#define HVD_COMMON_BASE_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ void log_also(void (*line)(enum log_level level, const char *text));
         if (log_enabled(level))                                                                              \
             log_write((level), __VA_ARGS__);                                                                 \
     } while (0)
-
-#endif

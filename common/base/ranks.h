@@ -1,6 +1,5 @@
 /* Lists of ranks, ascending: what a host of a job has. */
-#ifndef HVD_COMMON_BASE_RANKS_H
-#define HVD_COMMON_BASE_RANKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ const char *ranks_text_short(const uint32_t *list, uint32_t count, char *text, s
 int ranks_check(const char *list, uint32_t *highest, struct err *e);
 /* Is the rank in a list that was checked? */
 bool ranks_listed(const char *list, uint32_t rank);
-
-#endif

@@ -1,8 +1,7 @@
 /* Memory for secrets (a job's key, its workers' token) and for the bytes that bring them: pages of their own
  * that no core file holds, wiped before they are given back. A process that can be traced can still be read;
  * see SECURITY.md. */
-#ifndef HVD_COMMON_BASE_SECRET_H
-#define HVD_COMMON_BASE_SECRET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ void secret_wipe_stack(void);
 void secret_copy(void *to, const void *from, size_t size);
 /* In a time that does not depend on where they differ. */
 bool secret_equal(const void *a, const void *b, size_t size);
-
-#endif

@@ -11,8 +11,7 @@
  * The file is a whole array after trace_stop. Without that (the process was killed) it lacks only its closing
  * bracket, and at most the last TRACE_LINGER_MS: no write holds a part of an event, or crosses a page of the
  * file, within which the kernel does not stop for a signal. */
-#ifndef HVD_COMMON_BASE_TRACE_H
-#define HVD_COMMON_BASE_TRACE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ void trace_lane(struct trace *t, uint32_t lane, const char *name);
 
 /* The file of `who`: %r in the pattern stands for it; otherwise ".WHO" is put before the extension. */
 int trace_path(const char *pattern, const char *who, char *path, size_t size, struct err *e);
-
-#endif

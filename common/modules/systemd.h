@@ -5,8 +5,7 @@
  * starts transient units, and sends every signal without a subscription. So a managed agent needs no
  * dbus-daemon, and being uid 0 is enough: systemd asks for no capability there. That connection ends when
  * systemd executes itself anew (systemctl daemon-reexec). */
-#ifndef HVD_COMMON_MODULES_SYSTEMD_H
-#define HVD_COMMON_MODULES_SYSTEMD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,5 +62,3 @@ struct systemd_ops {
     int (*list)(struct systemd *s, const char *pattern, void (*see)(void *ctx, const char *unit), void *ctx,
                 struct err *e);
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* Module `yaml`: reads a configuration file (common/options/settings.h). */
-#ifndef HVD_COMMON_MODULES_YAML_H
-#define HVD_COMMON_MODULES_YAML_H
+#pragma once
 
 #include "common/options/settings.h"
 
@@ -8,5 +7,3 @@
 #define YAML_SYMBOL "hvd_yaml_read"
 
 settings_read_fn hvd_yaml_read;
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The module is opened by the first process that has a link to make: a job on one host never pays for
  * OpenSSL. */
-#ifndef HVD_COMMON_NET_AUTH_H
-#define HVD_COMMON_NET_AUTH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ struct auth_ops {
 int auth_random(void *out, size_t size, struct err *e);
 /* The operations of module `auth`; opened by the first call, static afterwards. NULL with *e. */
 const struct auth_ops *auth_open(struct err *e);
-
-#endif

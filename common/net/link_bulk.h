@@ -1,6 +1,5 @@
 /* A bulk frame of a link: data that is sent from where it lies. */
-#ifndef HVD_COMMON_NET_LINK_BULK_H
-#define HVD_COMMON_NET_LINK_BULK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ struct link_send {
     uint32_t check;  /* of the data, once `checked` */
     bool checked;
 };
-
-#endif

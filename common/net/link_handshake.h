@@ -24,8 +24,7 @@
  * PROOF, with a key of its own for this one connection (link_handshake_secret).
  *
  * Anything unexpected is an error; the owner closes the connection. Deadlines are the owner's. */
-#ifndef HVD_COMMON_NET_LINK_HANDSHAKE_H
-#define HVD_COMMON_NET_LINK_HANDSHAKE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -92,5 +91,3 @@ int link_handshake_secret(const struct link_handshake *h, uint8_t secret[AUTH_MA
 /* Bytes to send, *size of them (0: none); `sent` of them were. */
 const void *link_handshake_output(const struct link_handshake *h, size_t *size);
 void link_handshake_sent(struct link_handshake *h, size_t sent);
-
-#endif

@@ -55,12 +55,12 @@ static void tell_way(const struct links *l, uint32_t first, const union net_addr
     char theirs[NET_TEXT_MAX];
     union net_address local;
     for (uint32_t i = first; i < l->self; i++) {
-        const struct peer *p = &l->peer[i];
+        const struct peer *p = l->peer[i];
         if (!local_of(p, &local) || strcmp(net_format(&local, theirs), mine) != 0 || other_end(p, theirs) < 0)
             continue;
         if (hosts++ >= NAMED)
             continue;
-        snprintf(item, sizeof item, "%s%.60s (%s)", hosts > 1 ? ", " : "", l->name[i], theirs);
+        snprintf(item, sizeof item, "%s%.60s (%s)", hosts > 1 ? ", " : "", l->peer[i]->name, theirs);
         used = append_text(line, used, item);
     }
     if (hosts > NAMED) {
@@ -76,7 +76,7 @@ void link_report(const struct links *l)
     union net_address local;
     size_t ways = 0, k;
     for (uint32_t i = 0; log_enabled(LOG_INFO) && i < l->self && ways < WAYS_MAX; i++) {
-        if (!local_of(&l->peer[i], &local))
+        if (!local_of(l->peer[i], &local))
             continue;
         net_format(&local, text);
         for (k = 0; k < ways && strcmp(told[k], text) != 0; k++)
@@ -90,7 +90,7 @@ void link_report(const struct links *l)
 
 void link_report_lost(const struct links *l, struct peer *p)
 {
-    const char *there = l->name[p->host];
+    const char *there = l->peer[p->host]->name;
     struct err why = ERR_INIT;
     if (p->why.code != ERR_CORRUPTED) {
         err_wrap(&p->why, "host %s", there);
@@ -98,6 +98,6 @@ void link_report_lost(const struct links *l, struct peer *p)
     }
     err_set(&why, ERR_CORRUPTED,
             "the data link from %s to %s delivered bytes that %s did not send (checksum)", there,
-            l->name[l->self], there);
+            l->peer[l->self]->name, there);
     p->why = why;
 }

@@ -17,8 +17,17 @@
 
 #define CHOOSE_WAIT        (50 * NSEC_PER_MSEC)
 #define RETRY_WAIT         (100 * NSEC_PER_MSEC)
+#define RETRY_WAIT_LASTING (5 * NSEC_PER_MSEC)  /* while others go on to the same epoch */
+#define RETRY_WAIT_PATIENT (10 * NSEC_PER_MSEC) /* while others are in an earlier one, for any time */
 #define HANDSHAKE_DEADLINE (10 * NSEC_PER_SEC)
 #define INCOMING_SPARE     64 /* half-open connections beyond what the job's hosts can need */
+
+static uint64_t retry_wait(const struct links *l)
+{
+    if (l->start_deadline == LINKS_PATIENT)
+        return RETRY_WAIT_PATIENT;
+    return l->lasting ? RETRY_WAIT_LASTING : RETRY_WAIT;
+}
 
 static void unlink_conn(struct conn **list, struct conn *c)
 {
@@ -35,7 +44,7 @@ static void drop_conn(struct links *l, struct conn *c)
         unlink_conn(&l->incoming, c);
         l->incoming_count--;
     } else {
-        unlink_conn(&l->peer[c->handshake.peer].candidate, c);
+        unlink_conn(&l->peer[c->handshake.peer]->candidate, c);
     }
     if (c->fd >= 0)
         close(c->fd);
@@ -87,6 +96,12 @@ int link_setup_listen(struct links *l, const char *const *address, size_t addres
     return rc;
 }
 
+void link_setup_drop_incoming(struct links *l)
+{
+    while (l->incoming)
+        drop_conn(l, l->incoming);
+}
+
 void link_setup_close_listeners(struct links *l)
 {
     for (size_t i = 0; i < l->listeners; i++) {
@@ -94,8 +109,7 @@ void link_setup_close_listeners(struct links *l)
             close(l->listener[i].fd);
         l->listener[i].fd = -1;
     }
-    while (l->incoming)
-        drop_conn(l, l->incoming);
+    link_setup_drop_incoming(l);
 }
 
 /* Reads of a fresh nonce can only fail when the kernel has no getrandom; the connection is closed then. */
@@ -118,7 +132,7 @@ static struct conn *new_conn(struct links *l, int fd, bool incoming, uint32_t pe
     c->connecting = !incoming;
     c->deadline = l->now + HANDSHAKE_DEADLINE;
     links_timer(l, c->deadline);
-    struct conn **list = incoming ? &l->incoming : &l->peer[peer].candidate;
+    struct conn **list = incoming ? &l->incoming : &l->peer[peer]->candidate;
     c->next = *list;
     *list = c;
     l->incoming_count += incoming;
@@ -184,7 +198,7 @@ void link_setup_connect(struct links *l, struct peer *p)
         log_debug("host %u at %s: %s", p->host, net_format_port(&p->address[i], text), e.text);
     }
     if (!p->candidate) {
-        p->retry_at = l->now + RETRY_WAIT;
+        p->retry_at = l->now + retry_wait(l);
         links_timer(l, p->retry_at);
     }
 }
@@ -226,7 +240,7 @@ static void consider_candidates(struct links *l, struct peer *p)
         links_timer(l, p->choose_at);
     }
     if (!p->candidate && !p->retry_at) {
-        p->retry_at = l->now + RETRY_WAIT;
+        p->retry_at = l->now + retry_wait(l);
         links_timer(l, p->retry_at);
     }
 }
@@ -238,7 +252,7 @@ static void conn_failed(struct links *l, struct conn *c, struct err *e)
         drop_conn(l, c);
         return;
     }
-    struct peer *p = &l->peer[c->handshake.peer];
+    struct peer *p = l->peer[c->handshake.peer];
     char text[NET_TEXT_MAX];
     err_wrap(e, "%s", net_format_port(&p->address[c->rank], text));
     log_debug("host %u at %s", p->host, e->text);
@@ -298,7 +312,7 @@ static int check_quiet(struct conn *c, struct err *e)
 
 static void incoming_ready(struct links *l, struct conn *c)
 {
-    struct peer *p = &l->peer[c->handshake.peer];
+    struct peer *p = l->peer[c->handshake.peer];
     struct err e = ERR_INIT;
     if (p->host < l->self || !p->linked || p->state == PEER_READY || p->state == PEER_LOST || p->failed) {
         err_set(&e, ERR_PROTOCOL, "host %u made a link that is not due", p->host);
@@ -330,7 +344,7 @@ void link_setup_event(struct links *l, struct conn *c, uint32_t events)
     if (c->incoming && c->handshake.state == LINK_HANDSHAKE_READY)
         incoming_ready(l, c);
     else if (!c->incoming && c->handshake.state == LINK_HANDSHAKE_AUTHENTICATED)
-        consider_candidates(l, &l->peer[c->handshake.peer]);
+        consider_candidates(l, l->peer[c->handshake.peer]);
 }
 
 /* ---- deadlines ----------------------------------------------------------------------------------------- */

@@ -57,6 +57,62 @@ void link_stream_close(struct link_stream *s)
     buf_free(&s->control);
 }
 
+/* Frames of the list. */
+static uint64_t count_bulk(const struct link_send *send)
+{
+    uint64_t n = 0;
+    for (; send; send = send->next)
+        n++;
+    return n;
+}
+
+static void free_rest(struct link_send *send, int status)
+{
+    (void)status;
+    free(send);
+}
+
+/* A frame that the peer has a part of. The frame goes on from a copy. */
+static struct link_send *copy_rest(const struct link_send *send, size_t sent)
+{
+    size_t done = sent > LINK_FRAME_HEADER ? sent - LINK_FRAME_HEADER : 0;
+    struct link_send *copy = malloc(sizeof *copy + send->head.length);
+    if (!copy)
+        return NULL;
+    *copy = *send;
+    copy->next = NULL;
+    copy->data = copy + 1;
+    copy->done = free_rest;
+    memcpy((uint8_t *)(copy + 1) + done, (const uint8_t *)send->data + done, send->head.length - done);
+    return copy;
+}
+
+/* The current payload goes on to memory of the stream. */
+static int divert_place(struct link_stream *s)
+{
+    if (!s->place || s->assembled)
+        return 0;
+    s->assembled = malloc(s->place_left);
+    s->place = s->assembled;
+    return s->assembled ? 0 : -1;
+}
+
+int link_stream_cut(struct link_stream *s)
+{
+    struct link_send *rest = s->bulk_sent > 0 ? copy_rest(s->bulk_first, s->bulk_sent) : NULL;
+    if ((s->bulk_sent > 0 && !rest) || divert_place(s) < 0) {
+        free(rest);
+        return -1;
+    }
+    if (s->bulk_first) {
+        *(s->ended ? &s->ended_last->next : &s->ended) = s->bulk_first;
+        s->ended_last = s->bulk_last;
+    }
+    s->bulks.given -= count_bulk(s->bulk_first) - (rest != NULL);
+    s->bulk_first = s->bulk_last = rest;
+    return 0;
+}
+
 void link_stream_free(struct link_stream *s)
 {
     if (s->tls)

@@ -16,8 +16,7 @@
  * all in one sendmsg from where they lie. Receiving: one readv takes the rest of a payload straight to its
  * place and the next headers into a small stage. A frame of another type, longer than its type may be, or
  * that the owner does not want, ends the link. */
-#ifndef HVD_COMMON_NET_LINK_STREAM_H
-#define HVD_COMMON_NET_LINK_STREAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,6 +79,9 @@ int link_stream_encrypt(struct link_stream *s, const struct tls_ops *ops,
 /* Closes. Bulk that was queued moves to `ended`; the next link_stream_deliver tells it `status` -1. */
 void link_stream_close(struct link_stream *s);
 void link_stream_free(struct link_stream *s);
+/* The epoch has ended, and the link goes on. Queued bulk moves to `ended`, as with link_stream_close. A frame
+ * that has begun goes on, to and from memory of the stream. -1: no memory. */
+int link_stream_cut(struct link_stream *s);
 /* Calls done(status) of what has ended. */
 void link_stream_deliver(struct link_stream *s, int status);
 
@@ -97,5 +99,3 @@ bool link_stream_heard(struct link_stream *s);
 /* Reads available bytes, up to a fair share. Returns their number; 0: there were none. -1 with *e: the link
  * is lost. The callbacks may close the stream. */
 long link_stream_read(struct link_stream *s, struct err *e);
-
-#endif

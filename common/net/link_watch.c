@@ -29,7 +29,7 @@ int links_watch_peer(struct links *l, struct peer *p, struct err *e)
 
 void links_event(struct links *l, uint32_t host, uint32_t events)
 {
-    struct peer *p = &l->peer[host];
+    struct peer *p = l->peer[host];
     if (host == l->self) {
         l->own_told = true;
         return;
@@ -43,7 +43,7 @@ void links_event(struct links *l, uint32_t host, uint32_t events)
 
 void links_traffic(const struct links *l, uint32_t host, uint64_t *sent, uint64_t *received)
 {
-    const struct link_stream *s = l->peer[host].stream;
+    const struct link_stream *s = l->peer[host]->stream;
     *sent = s ? s->bytes_sent : 0;
     *received = s ? s->bytes_received : 0;
 }

@@ -5,7 +5,8 @@
  *   NONE -> READY (accepted and proven) -> LOST;  NONE, CONNECTING -> LOST at the start deadline
  *
  * A failure is noted where it is seen (links_fail) and told at the end of the round, so no callback runs
- * inside a send. */
+ * inside a send. A host that leaves says why before; a send to it may fail before that was read. So the
+ * socket is read to its end before such a failure is told. */
 #include "common/net/links.h"
 
 #include <errno.h>
@@ -20,7 +21,8 @@
 
 #define DEFAULT_MS 30000u
 #define EVENTS_MAX 64
-#define BEATS      4 /* heartbeats within the silence that ends a link */
+#define BEATS      4  /* heartbeats within the silence that ends a link */
+#define LAST_READS 64 /* of a host that is lost: more than a socket holds */
 #define UNSENT_MAX                                                                                           \
     (512u << 10) /* bytes in a socket that the wire has not taken: what a control frame waits behind */
 
@@ -40,7 +42,8 @@ static void note_settled(struct links *l)
 {
     if (--l->unsettled > 0)
         return;
-    link_setup_close_listeners(l);
+    if (!l->lasting)
+        link_setup_close_listeners(l);
     link_report(l);
 }
 
@@ -72,6 +75,15 @@ static int open_stream(struct links *l, struct link_stream *s, int fd, const str
     return rc;
 }
 
+/* All links are to be ready within the limit. */
+static void begin_limit(struct links *l)
+{
+    if (l->start_deadline)
+        return;
+    l->start_deadline = l->now + l->start;
+    links_timer(l, l->start_deadline);
+}
+
 void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link_handshake *h)
 {
     struct err e = ERR_INIT;
@@ -87,6 +99,10 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link
         return;
     }
     p->state = PEER_READY;
+    if (l->start_deadline == LINKS_PATIENT) {
+        l->start_deadline = 0;
+        begin_limit(l);
+    }
     p->received_at = p->sent_at = l->now;
     links_timer(l, l->now + beat_period(l));
     note_settled(l);
@@ -95,6 +111,29 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link
 }
 
 /* ---- making and ending --------------------------------------------------------------------------------- */
+
+struct peer *links_peer_new(uint32_t host, const char *name)
+{
+    struct peer *p = calloc(1, sizeof *p);
+    if (p && (p->name = strdup(name))) {
+        p->host = host;
+        return p;
+    }
+    free(p);
+    return NULL;
+}
+
+void links_peer_free(struct peer *p)
+{
+    if (!p)
+        return;
+    if (p->stream)
+        link_stream_free(p->stream);
+    free(p->stream);
+    free(p->address);
+    free(p->name);
+    free(p);
+}
 
 static int copy_config(struct links *l, const struct links_config *c, struct err *e)
 {
@@ -120,20 +159,17 @@ static int copy_config(struct links *l, const struct links_config *c, struct err
                                          .hosts = c->hosts,
                                          .encrypt = c->tls != NULL};
     l->tls = c->tls;
-    l->peer = calloc(c->hosts, sizeof *l->peer);
-    l->name = calloc(c->hosts, sizeof *l->name);
-    if (!l->peer || !l->name)
+    l->lasting = c->lasting;
+    l->peer = calloc(c->hosts, sizeof(struct peer *));
+    for (uint32_t i = 0; l->peer && i < c->hosts; i++) {
+        l->peer[i] = links_peer_new(i, c->name[i]);
+        if (!l->peer[i])
+            break;
+        l->peer[i]->linked = i != c->self && (!c->linked || c->linked[i]);
+        l->unsettled += l->peer[i]->linked;
+    }
+    if (!l->peer || !l->peer[c->hosts - 1])
         return err_set(e, ERR_MEMORY, "no memory for links to %u hosts", c->hosts);
-    for (uint32_t i = 0; i < c->hosts; i++) {
-        l->peer[i].host = i;
-        l->name[i] = strdup(c->name[i]);
-        if (!l->name[i])
-            return err_set(e, ERR_MEMORY, "no memory for links to %u hosts", c->hosts);
-    }
-    for (uint32_t i = 0; i < c->hosts; i++) {
-        l->peer[i].linked = i != c->self && (!c->linked || c->linked[i]);
-        l->unsettled += l->peer[i].linked;
-    }
     return 0;
 }
 
@@ -160,7 +196,7 @@ struct links *links_new(const struct links_config *config, const struct links_ev
 }
 
 /* Also takes its descriptor out of the epoll set. */
-static void close_stream(struct peer *p, const char *reason)
+void links_peer_close(struct peer *p, const char *reason)
 {
     struct link_stream *s = p->stream;
     if (!s || s->fd < 0)
@@ -180,9 +216,9 @@ void links_shutdown(struct links *l, const char *reason)
     l->down = true;
     link_setup_close_listeners(l);
     for (uint32_t i = 0; i < l->hosts; i++) {
-        link_setup_drop_candidates(l, &l->peer[i]);
-        close_stream(&l->peer[i], reason);
-        l->peer[i].state = PEER_LOST;
+        link_setup_drop_candidates(l, l->peer[i]);
+        links_peer_close(l->peer[i], reason);
+        l->peer[i]->state = PEER_LOST;
     }
 }
 
@@ -190,23 +226,17 @@ void links_free(struct links *l)
 {
     if (!l)
         return;
-    if (l->peer && l->name)
+    if (l->peer && l->peer[l->hosts - 1])
         links_shutdown(l, NULL);
     else
         link_setup_close_listeners(l);
     link_setup_free_closed(l);
-    for (uint32_t i = 0; i < l->hosts && l->peer && l->name; i++) {
-        if (l->peer[i].stream)
-            link_stream_free(l->peer[i].stream);
-        free(l->peer[i].stream);
-        free(l->peer[i].address);
-        free(l->name[i]);
-    }
+    for (uint32_t i = 0; l->peer && i < l->hosts; i++)
+        links_peer_free(l->peer[i]);
     if (l->epoll >= 0)
         close(l->epoll);
     free(l->listener);
     free(l->peer);
-    free(l->name);
     secret_free(l->key, AUTH_KEY_SIZE);
     free(l);
 }
@@ -223,7 +253,7 @@ int links_fd(const struct links *l)
 
 bool links_ready(const struct links *l, uint32_t host)
 {
-    return host < l->hosts && l->peer[host].state == PEER_READY && !l->peer[host].failed;
+    return host < l->hosts && l->peer[host]->state == PEER_READY && !l->peer[host]->failed;
 }
 
 int links_connect(struct links *l, uint32_t host, const char *const *address, size_t addresses, uint16_t port,
@@ -239,15 +269,12 @@ int links_connect(struct links *l, uint32_t host, const char *const *address, si
         net_set_port(&parsed[i], port);
     }
     l->now = now;
-    if (l->start_deadline == 0) {
-        l->start_deadline = now + l->start;
-        links_timer(l, l->start_deadline);
-    }
-    struct peer *p = &l->peer[host];
+    begin_limit(l);
+    struct peer *p = l->peer[host];
     if (host > l->self || !p->linked || p->state != PEER_NONE || l->down)
         return 0;
     if (addresses == 0)
-        return err_set(e, ERR_HOST, "host %s has no address for links", l->name[host]);
+        return err_set(e, ERR_HOST, "host %s has no address for links", l->peer[host]->name);
     p->address = malloc(addresses * sizeof *parsed);
     if (!p->address)
         return err_set(e, ERR_MEMORY, "no memory for a link");
@@ -263,8 +290,8 @@ int links_connect(struct links *l, uint32_t host, const char *const *address, si
 static struct peer *ready_peer(struct links *l, uint32_t host, struct err *e)
 {
     if (links_ready(l, host))
-        return &l->peer[host];
-    err_set(e, ERR_CLOSED, "there is no link to host %s", host < l->hosts ? l->name[host] : "?");
+        return l->peer[host];
+    err_set(e, ERR_CLOSED, "there is no link to host %s", host < l->hosts ? l->peer[host]->name : "?");
     return NULL;
 }
 
@@ -274,6 +301,7 @@ static void after_send(struct links *l, struct peer *p, int rc, struct err *e)
     struct link_stream *s = p->stream;
     p->sent_at = l->now;
     l->any_ended |= s->ended != NULL;
+    p->unread = rc < 0;
     if (rc == 0)
         rc = links_watch_peer(l, p, e);
     if (rc < 0)
@@ -324,6 +352,11 @@ static void peer_event(struct links *l, struct peer *p, uint32_t events)
             return;
         if (n < 0)
             links_fail(l, p, &e);
+        /* A send that failed meanwhile says less. */
+        if (n < 0 && p->unread) {
+            p->why = e;
+            p->unread = false;
+        }
     }
     /* Frames that waited for the TLS handshake may go when something was read. */
     bool freed = (events & EPOLLOUT) || (s->blocked && !link_stream_full(s));
@@ -386,8 +419,8 @@ static void forgive_gap(struct links *l)
     if (gap < 2 * beat_period(l))
         return;
     for (uint32_t i = 0; i < l->hosts; i++) {
-        uint64_t heard = l->peer[i].received_at + gap;
-        l->peer[i].received_at = heard < l->now ? heard : l->now;
+        uint64_t heard = l->peer[i]->received_at + gap;
+        l->peer[i]->received_at = heard < l->now ? heard : l->now;
     }
 }
 
@@ -397,7 +430,7 @@ static void run_timers(struct links *l)
     l->timer = 0;
     link_setup_incoming_timer(l);
     for (uint32_t i = 0; i < l->hosts && !l->down; i++) {
-        struct peer *p = &l->peer[i];
+        struct peer *p = l->peer[i];
         if (!p->linked || p->failed)
             continue;
         if (p->state == PEER_READY)
@@ -415,22 +448,40 @@ static void deliver_ended(struct links *l)
 {
     l->any_ended = false;
     for (uint32_t i = 0; i < l->hosts; i++)
-        if (l->peer[i].stream && l->peer[i].stream->ended)
-            link_stream_deliver(l->peer[i].stream, 0);
+        if (l->peer[i]->stream && l->peer[i]->stream->ended)
+            link_stream_deliver(l->peer[i]->stream, 0);
+}
+
+/* The end of the stream says more than the send that failed. */
+static void read_last_words(struct links *l, struct peer *p)
+{
+    struct err e = ERR_INIT;
+    uint64_t before = p->stream->frames;
+    long n = 1;
+    p->unread = false;
+    for (int reads = 0; n > 0 && reads < LAST_READS && !l->down; reads++)
+        n = link_stream_read(p->stream, &e);
+    l->frames += p->stream->frames - before;
+    if (n < 0 && !l->down)
+        p->why = e;
 }
 
 static void tell_failed(struct links *l)
 {
     l->any_failed = false;
     for (uint32_t i = 0; i < l->hosts && !l->down; i++) {
-        struct peer *p = &l->peer[i];
+        struct peer *p = l->peer[i];
         if (!p->failed || p->state == PEER_LOST)
             continue;
+        if (p->state == PEER_READY && p->unread)
+            read_last_words(l, p);
+        if (l->down)
+            return;
         bool was_ready = p->state == PEER_READY, corrupted = p->why.code == ERR_CORRUPTED;
         p->state = PEER_LOST;
         link_setup_drop_candidates(l, p);
         link_report_lost(l, p);
-        close_stream(p, corrupted ? p->why.text : NULL);
+        links_peer_close(p, corrupted ? p->why.text : NULL);
         if (!was_ready)
             note_settled(l);
         if (!l->down)

@@ -17,8 +17,7 @@
  * Threads: all calls from the engine's loop thread. Callbacks come from links_progress only, never from
  * inside a send. A callback may call everything but links_free. Memory: fixed per peer, plus control frames
  * queued up to LINKS_CONTROL_QUEUE_MAX, over which a peer that does not read is lost. */
-#ifndef HVD_COMMON_NET_LINKS_H
-#define HVD_COMMON_NET_LINKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,6 +62,16 @@ struct links_config {
     struct port_range ports;
     uint32_t heartbeat_ms; /* silence after which a peer is lost; 0: 30000 */
     uint32_t start_ms;     /* from the first links_connect until every link must be ready; 0: 30000 */
+    bool lasting;          /* links_regroup may follow: the listeners stay open */
+};
+
+/* The hosts of the next epoch. */
+struct links_group {
+    uint32_t epoch, self, hosts;
+    const uint32_t *from;    /* [hosts]: the host's index until now; UINT32_MAX: it is new */
+    const char *const *name; /* [hosts] */
+    bool
+        patient; /* the others come to the epoch at any time: the limit for links begins with the first one */
 };
 
 struct links;
@@ -77,6 +86,16 @@ void links_free(struct links *links);
  * carries it as this host's last words where the wire allows. So after the first `lost`: links_shutdown, then
  * backend->ops->fail; the epoch is over. */
 void links_shutdown(struct links *links, const char *reason);
+/* The epoch has failed, and links_regroup will follow: what is queued ends with done(-1), and places are not
+ * touched again, as in links_regroup. Links and control frames go on. Not from inside a callback. */
+void links_cut(struct links *links);
+/* The hosts are those of `group` from now on. Links to hosts that stay are kept, and ready at once. Bulk that
+ * was queued on them ends with done(-1) before this returns. No place that bulk_place gave is touched again:
+ * the rest of a frame that has begun is read and thrown away. So a kept link may still bring frames of the
+ * epoch before, and the owner's messages have to tell where the new epoch begins. Links to hosts that leave
+ * are closed; lost links and links to new hosts are made after links_connect. Only for `lasting` links, not
+ * from inside a callback. After -1 with *e only links_free is useful. */
+int links_regroup(struct links *links, const struct links_group *group, uint64_t now, struct err *e);
 uint16_t links_port(const struct links *links);
 /* `host` listens at these addresses, best first. Also for hosts with a higher index (which connect to us):
  * sets nothing in motion then. */
@@ -104,5 +123,3 @@ int links_send_control(struct links *links, uint32_t host, const void *data, siz
 /* Queues a bulk frame. -1 with *e when the host has no ready link (done is not called then); else done is
  * called exactly once. */
 int links_send_bulk(struct links *links, uint32_t host, struct link_send *send, struct err *e);
-
-#endif

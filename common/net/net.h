@@ -4,8 +4,7 @@
  * private and public ones by the interfaces' order, bridges and tunnels of container systems after them,
  * loopback only when nothing else is left or when the filter names it. Link-local addresses need a scope and
  * are never offered. */
-#ifndef HVD_COMMON_NET_NET_H
-#define HVD_COMMON_NET_NET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ int net_accept(int listener, union net_address *peer);
 /* For a link: unacknowledged bytes end the connection after about `ms`, and the socket is full when `unsent`
  * bytes wait in it for the wire. */
 int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e);
-
-#endif

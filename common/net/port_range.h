@@ -5,8 +5,7 @@
  * that looks for one. So whoever takes a port of a range claims it first, by the name of a unix socket in the
  * abstract space: the kernel keeps that, as it keeps ports, for each network namespace, whoever the user is,
  * and forgets it with the process. Ports of other programs are found by binding. */
-#ifndef HVD_COMMON_NET_PORT_RANGE_H
-#define HVD_COMMON_NET_PORT_RANGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ int port_range_promise(const struct port_range *range, uint32_t *port, int *clai
 /* net_listen_all within the range. */
 int port_range_listen(const struct port_range *range, const union net_address *address, size_t addresses,
                       uint16_t *port, int *fds, struct err *e);
-
-#endif

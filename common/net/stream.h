@@ -4,8 +4,7 @@
  * Reads whenever bytes are there, whatever the state of writing; writes when asked and when the descriptor
  * takes more. The descriptors are made non-blocking and are closed by stream_close. One thread; callbacks
  * come from the loop only. */
-#ifndef HVD_COMMON_NET_STREAM_H
-#define HVD_COMMON_NET_STREAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <uv.h>
@@ -43,5 +42,3 @@ int stream_open(struct stream *s, uv_loop_t *loop, int in, int out, const struct
 size_t stream_write(struct stream *s, const void *bytes, size_t len);
 /* Closes the descriptors. `closed` comes from the loop when *s may be freed. */
 void stream_close(struct stream *s, void (*closed)(void *ctx));
-
-#endif

@@ -6,8 +6,7 @@
  * derived from the job key and from this connection's own nonces; with it goes an ephemeral key exchange, so
  * a job key that leaks later opens nothing that was recorded. No certificates, no resumption. One cipher:
  * TLS_AES_128_GCM_SHA256, with new keys every 2^22 records, long before what one key may encrypt. */
-#ifndef HVD_COMMON_NET_TLS_H
-#define HVD_COMMON_NET_TLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ struct tls_ops {
 
 /* The operations of module `tls`; opened by the first call, static afterwards. NULL with *e. */
 const struct tls_ops *tls_open(struct err *e);
-
-#endif

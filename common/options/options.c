@@ -86,6 +86,38 @@ static int set_number(const struct option_spec *spec, void *field, const char *v
     return 0;
 }
 
+/* "LOW,HIGH", or "LOW HIGH". LOW alone is what the first word of two says: HIGH is -1 until the second has
+ * come. */
+static int set_range(const struct option_spec *spec, struct option_range *field, const char *value)
+{
+    char low[32];
+    size_t len = strcspn(value, ", ");
+    const char *rest = value[len] ? value + len + 1 : NULL;
+    struct option_range range = {.high = -1};
+    if (len >= sizeof low)
+        return -1;
+    memcpy(low, value, len);
+    low[len] = '\0';
+    if (read_number(low, 3, &range.low) || (rest && read_number(rest, 3, &range.high)))
+        return -1;
+    bool in_range = range.low >= spec->min * 1000 && range.low <= spec->max * 1000 &&
+                    (!rest || (range.high >= range.low && range.high <= spec->max * 1000));
+    if (!in_range)
+        return -1;
+    *field = range;
+    return 0;
+}
+
+/* The second of two words. */
+static int set_high(const struct option_spec *spec, struct option_range *field, const char *value)
+{
+    int64_t high;
+    if (!value || read_number(value, 3, &high) || high < field->low || high > spec->max * 1000)
+        return -1;
+    field->high = high;
+    return 0;
+}
+
 static int set_flag(bool *field, const char *value, bool opposite)
 {
     int word = word_index("0|1|false|true|no|yes|off|on", value);
@@ -147,6 +179,9 @@ static int set_value(struct parsing *p, const struct option_spec *spec, struct o
     case OPTION_MILLISECONDS:
         bad = set_number(spec, field, value);
         break;
+    case OPTION_RANGE:
+        bad = from.half || strpbrk(value, ", ") ? set_range(spec, field, value) : -1;
+        break;
     case OPTION_CHOICE:
         bad = set_choice(spec, field, value);
         break;
@@ -177,6 +212,9 @@ static void set_nothing(const struct option_spec *spec, void *field)
     case OPTION_SECONDS:
     case OPTION_MILLISECONDS:
         *(int64_t *)field = 0;
+        break;
+    case OPTION_RANGE:
+        *(struct option_range *)field = (struct option_range){0};
         break;
     case OPTION_CHOICE:
     case OPTION_MODE:
@@ -353,7 +391,15 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
             return -1;
         (*at)++;
     }
-    return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value, e);
+    bool pair = spec->type == OPTION_RANGE && !strpbrk(value, ", ");
+    from.half = pair;
+    if (option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value, e))
+        return -1;
+    if (!pair)
+        return 0;
+    const char *second = *at < argc ? argv[(*at)++] : NULL;
+    void *field = p->config + spec->offset;
+    return set_high(spec, field, second) ? bad_value(spec, from, second ? second : value, e) : 0;
 }
 
 static int parse_words(struct parsing *p, int argc, char *const argv[], int *operand, struct err *e)

@@ -12,8 +12,7 @@
  *
  * Nothing here does I/O but the printers, and nothing is global. Strings in the result point into argv, the
  * environment, the file's settings or the table: they stay valid as long as those do. */
-#ifndef HVD_COMMON_OPTIONS_OPTIONS_H
-#define HVD_COMMON_OPTIONS_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,8 +34,14 @@ enum option_type {
                           * on the command line follows a '=' only; a flag's words stand for the first and
                           * the second */
     OPTION_TEXT,         /* const char *: at least one byte */
-    OPTION_LIST          /* struct option_list: one more item each time it is given; separated by commas in a
+    OPTION_LIST,         /* struct option_list: one more item each time it is given; separated by commas in a
                           * variable, a list or a map of NAME: VALUE in a file */
+    OPTION_RANGE         /* struct option_range: two numbers of seconds, "LOW,HIGH", the second not below the
+                          * first; on the command line also as two words */
+};
+
+struct option_range {
+    int64_t low, high; /* milliseconds */
 };
 
 struct option_list {
@@ -125,5 +130,3 @@ void options_print_help(const struct options_program *program, FILE *out);
 void options_print_group(const struct options_program *program, const char *group, FILE *out);
 /* A script that makes bash complete the options; `program` has an action --bash-completion that shows it. */
 void options_print_completion(const struct options_program *program, FILE *out);
-
-#endif

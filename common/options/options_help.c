@@ -51,6 +51,10 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
         snprintf(text, size, "%s from %" PRId64 " to %" PRId64 "%s%s", unit, spec->min, spec->max,
                  *words ? ", or " : "", words);
         break;
+    case OPTION_RANGE:
+        snprintf(text, size, "two numbers of seconds from %" PRId64 " to %" PRId64 ", LOW,HIGH", spec->min,
+                 spec->max);
+        break;
     case OPTION_CHOICE:
     case OPTION_MODE:
         snprintf(text, size, "%s", words);
@@ -69,8 +73,8 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
 void option_facts(const struct option_spec *spec, char *text, size_t size)
 {
     char range[OPTION_WANTED_MAX] = "", words[OPTION_WANTED_MAX / 2] = "";
-    bool number =
-        spec->type == OPTION_INTEGER || spec->type == OPTION_SECONDS || spec->type == OPTION_MILLISECONDS;
+    bool number = spec->type == OPTION_RANGE || spec->type == OPTION_INTEGER ||
+                  spec->type == OPTION_SECONDS || spec->type == OPTION_MILLISECONDS;
     if (spec->words)
         join_words(spec->words, words, sizeof words);
     if (number)

@@ -1,7 +1,6 @@
 /* How a row of an option table is read: shared by the parts of the parser and the printers of options.h, and
  * by no other file. */
-#ifndef HVD_COMMON_OPTIONS_OPTIONS_TABLE_H
-#define HVD_COMMON_OPTIONS_OPTIONS_TABLE_H
+#pragma once
 
 #include "common/options/options.h"
 
@@ -33,6 +32,7 @@ struct option_origin {
     const char *name;
     size_t len;
     bool opposite; /* the value of a flag means its opposite */
+    bool half;     /* the value is the first of two words */
 };
 
 /* One run of the parser. */
@@ -57,5 +57,3 @@ int option_parse_file(struct parsing *p, const struct settings *file, struct err
 /* The flag, or key of a file, that looks most like a word; its len is 0 when none is near. */
 struct option_name option_near_flag(const struct options_program *program, const char *word, size_t len);
 struct option_name option_near_key(const struct options_program *program, const char *word, size_t len);
-
-#endif

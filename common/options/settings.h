@@ -9,8 +9,7 @@
  *   unset: [A, B*]              unset = A, unset = B*, both marked as items
  *
  * A setting is one block of memory; texts of options point into it, so the list lives as long as they do. */
-#ifndef HVD_COMMON_OPTIONS_SETTINGS_H
-#define HVD_COMMON_OPTIONS_SETTINGS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -59,5 +58,3 @@ void settings_free(struct settings *s);
  */
 typedef int settings_read_fn(struct settings *s, const char *file, const char *bytes, size_t size,
                              struct err *e);
-
-#endif

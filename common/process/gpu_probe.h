@@ -1,7 +1,6 @@
 /* Asks about the GPUs of this host: starts `hvdagent gpus` (agent/gpu/gpu_scan.h) and takes what it
  * says. A driver that hangs costs that process its life, and us no more than the time that we give it. */
-#ifndef HVD_COMMON_PROCESS_GPU_PROBE_H
-#define HVD_COMMON_PROCESS_GPU_PROBE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void gpu_probe_end(struct gpu_probe *p);
 
 /* All of that at once. The error of a driver that does not answer in time is ERR_TIMEOUT. */
 Hvd__Gpus *gpu_probe(const char *agent, bool libraries, uint32_t limit_ms, struct err *e);
-
-#endif

@@ -3,8 +3,7 @@
  * Executing a program linked to all of them costs more than a whole local launch; hvdrun and hvdagent need
  * only libc, libuv and protobuf-c. A module is NAME.so in the directory `modules` beside the program, or in
  * ../lib/hvd when installed. */
-#ifndef HVD_COMMON_PROCESS_MODULE_H
-#define HVD_COMMON_PROCESS_MODULE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ int module_program_dir(char *path, size_t size, struct err *e);
 
 /* Every module states its version once, at file scope. Weak: a test program may hold several modules. */
 #define MODULE_DEFINE_VERSION __attribute__((weak)) const char hvd_module_version[] = HVD_VERSION
-
-#endif

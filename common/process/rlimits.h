@@ -1,6 +1,5 @@
 /* Resource limits by name: as users and control.proto write them, and as setrlimit(2) numbers them. */
-#ifndef HVD_COMMON_PROCESS_RLIMITS_H
-#define HVD_COMMON_PROCESS_RLIMITS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ extern const struct rlimit_name rlimit_names[RLIMITS_COUNT];
 
 /* By a name of `len` bytes in any case, with RLIMIT_ before it or without; NULL: there is none. */
 const struct rlimit_name *rlimit_find(const char *name, size_t len);
-
-#endif

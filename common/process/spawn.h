@@ -7,8 +7,7 @@
  * status.
  *
  * One thread of a process starts programs. */
-#ifndef HVD_COMMON_PROCESS_SPAWN_H
-#define HVD_COMMON_PROCESS_SPAWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,5 +76,3 @@ int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, stru
  * searched in `path` (the value of PATH, NULL: the system's default). Writes the result to `out`. -1 with *e:
  * ERR_NOT_FOUND or ERR_NOT_EXECUTABLE. */
 int spawn_find(const char *command, const char *path, const char *dir, char *out, size_t size, struct err *e);
-
-#endif

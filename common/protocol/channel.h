@@ -10,8 +10,7 @@
  * channel_receive or channel_free.
  *
  * Hello brings the job's key: at both ends no core file holds the queue that it is in. */
-#ifndef HVD_COMMON_PROTOCOL_CHANNEL_H
-#define HVD_COMMON_PROTOCOL_CHANNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,5 +87,3 @@ void channel_written(struct channel *c, size_t len);
     Hvd__Control name = HVD__CONTROL__INIT;                                                                  \
     name.body_case = HVD__CONTROL__BODY_##CASE;                                                              \
     name.member = (body_pointer)
-
-#endif

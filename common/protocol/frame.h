@@ -11,8 +11,7 @@
  * A session writes FRAME_MAGIC first: what a login shell printed before it is noise, skipped up to
  * FRAME_NOISE_MAX bytes. Before the session's magic `hvdagent attach` may send messages of its own about the
  * lease. Each of them stands behind FRAME_ATTACH_MAGIC, in a frame of at most FRAME_ATTACH_MAX bytes. */
-#ifndef HVD_COMMON_PROTOCOL_FRAME_H
-#define HVD_COMMON_PROTOCOL_FRAME_H
+#pragma once
 
 #include <stdint.h>
 
@@ -60,5 +59,3 @@ void frame_encode_header(const struct frame *f, uint8_t out[FRAME_HEADER_SIZE]);
  * FRAME_HEADER_SIZE + f->length bytes), 0 when more bytes are needed, -1 with *e filled when it is not a
  * frame. */
 int frame_decode(const struct buf *b, struct frame *f, struct err *e);
-
-#endif

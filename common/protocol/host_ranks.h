@@ -1,7 +1,6 @@
 /* The ranks of a host of the plan. In the message they stand as a first one and a number where they follow
  * one another, else as a list. */
-#ifndef HVD_COMMON_PROTOCOL_HOST_RANKS_H
-#define HVD_COMMON_PROTOCOL_HOST_RANKS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ static inline uint32_t host_rank(const Hvd__HostRanks *host, uint32_t i)
 uint32_t host_local_rank(const Hvd__HostRanks *host, uint32_t rank);
 /* 0: the hosts have every rank below `size` once, each its own in ascending order. */
 int hosts_check_ranks(Hvd__HostRanks *const *host, size_t hosts, uint32_t size, struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * could know better: there it is dropped without a word. In all other states it is refused, and so is a
  * second one where there can be one only. Refused messages are dropped and counted; a warning names a peer's
  * first. */
-#ifndef HVD_COMMON_PROTOCOL_LEGAL_H
-#define HVD_COMMON_PROTOCOL_LEGAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ void legal_end(const struct legal *l, const char *peer);
 const char *legal_control_name(unsigned body);
 const char *legal_engine_name(unsigned body);
 const char *legal_pmix_name(unsigned kind);
-
-#endif

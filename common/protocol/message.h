@@ -3,8 +3,7 @@
  * Decoding is capped: protobuf-c takes its memory from a budget of MESSAGE_EXPANSION_MAX times the frame's
  * length plus a constant, so that a small frame cannot make a large heap. Not thread-safe per message;
  * different messages are independent. */
-#ifndef HVD_COMMON_PROTOCOL_MESSAGE_H
-#define HVD_COMMON_PROTOCOL_MESSAGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *byte
 void *message_copy(const ProtobufCMessage *message, size_t *room);
 /* Frees a message of message_unpack or message_copy; NULL is allowed. */
 void message_free(void *message);
-
-#endif

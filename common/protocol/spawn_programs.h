@@ -1,7 +1,6 @@
 /* The programs of a job as the Spawn message has them: the first in Spawn itself, the others, if there are
  * any, in Spawn.program. Each has ranks that follow one another. */
-#ifndef HVD_COMMON_PROTOCOL_SPAWN_PROGRAMS_H
-#define HVD_COMMON_PROTOCOL_SPAWN_PROGRAMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ size_t spawn_program_of(const Hvd__Spawn *s, uint32_t rank);
 bool spawn_program_is_here(const Hvd__Spawn *s, size_t i);
 /* Every program has a command and a rank, and variables have values. -1 with *e (ERR_PROTOCOL). */
 int spawn_programs_check(const Hvd__Spawn *s, struct err *e);
-
-#endif

@@ -49,7 +49,8 @@ carry_libraries() {
 
 lay_package() {
     mkdir "$main/hvdrun"
-    (cd "$build/python" && find hvdrun -name __pycache__ -prune -o -type f -print) | while read -r file; do
+    cp python/entry_points.txt "$info/"
+    (cd "$build/python" && find hvdrun hvdrun_torch.py -name __pycache__ -prune -o -type f -print) | while read -r file; do
         install -D -m 644 "$build/python/$file" "$main/$file"
     done
     strip "$main/hvdrun/_hvd.abi3.so"

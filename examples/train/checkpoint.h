@@ -1,7 +1,6 @@
 /* A checkpoint holds the state from which a run continues exactly: the parameters, Adam's two moments, and
  * the step. */
-#ifndef TRAIN_CHECKPOINT_H
-#define TRAIN_CHECKPOINT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ int checkpoint_read(const char *path, const struct run_identity *run, struct run
  * old file or the new file, whole. */
 int checkpoint_write(const char *path, const struct run_identity *run, const struct run_state *state,
                      struct fault *f);
-
-#endif

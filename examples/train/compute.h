@@ -7,8 +7,7 @@
  * Memory of compute_alloc is called "compute memory" below. On a GPU all work goes into one stream. Only
  * compute_get, and a batch that is filled again before it was read, wait for that stream. A failure is
  * remembered: compute_failed returns it, and later results mean nothing. One thread calls all functions. */
-#ifndef TRAIN_COMPUTE_H
-#define TRAIN_COMPUTE_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -74,5 +73,3 @@ static inline struct adam_factors adam_factors(const struct adam *a)
     f.scale = (float)a->scale;
     return f;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The text that is learnt, as indices into its own alphabet. */
-#ifndef TRAIN_CORPUS_H
-#define TRAIN_CORPUS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ uint64_t mix(uint64_t a, uint64_t b, uint64_t c);
 /* FNV-1a over `len` bytes, going on from `digest`. */
 #define DIGEST_START UINT64_C(0xcbf29ce484222325)
 uint64_t digest_add(uint64_t digest, const void *bytes, size_t len);
-
-#endif

@@ -1,7 +1,6 @@
 /* The model: the last `context` characters, each as a row of the embedding, through one hidden tanh layer to
  * a softmax over the alphabet. This header has the parts of the model, compute.h the computations. */
-#ifndef TRAIN_MODEL_H
-#define TRAIN_MODEL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ const char *model_tensor_name(enum tensor t);
 enum layer model_layer_of(enum tensor t);
 /* Fills the start values of all parameters, which depend on the seed only. */
 void model_init(const struct model *m, float *param, uint64_t seed);
-
-#endif

@@ -30,6 +30,7 @@ static const struct option table[] = {
     {"--lr", REAL, AT(lr), "0.003", 1e-9, 10, "X: Adam's learning rate"},
     {"--checkpoint", STRING, AT(checkpoint), NULL, 0, 0, "FILE: resume from it when it exists; write it"},
     {"--checkpoint-every", INTEGER, AT(checkpoint_every), "100", 1, 1e9, "N: steps between two writes"},
+    {"--elastic", FLAG, AT(elastic), NULL, 0, 0, "go on when ranks die, come and go (hvdrun --min-np)"},
     {"--help", FLAG, AT(help), NULL, 0, 0, "this list"},
 };
 #define OPTIONS (sizeof table / sizeof table[0])

@@ -1,6 +1,5 @@
 /* The command line of train. */
-#ifndef TRAIN_OPTIONS_H
-#define TRAIN_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,11 +25,10 @@ struct options {
     int64_t hidden;
     int64_t context;
     double lr;
+    bool elastic;
     bool help;
 };
 
 /* Fills *o from the command line; strings point into argv. Returns 0, or -1 with *f filled. */
 int train_options_parse(int argc, char **argv, struct options *o, struct fault *f);
 void train_options_help(void);
-
-#endif

@@ -5,8 +5,7 @@
  * one file of its own; what it says (variables, and for some a file that a variable names) is read whole
  * before anything comes of it. A mistake there is an error that names the variable or the file and the
  * place: a job that was given four nodes never runs on one without a message. */
-#ifndef HVD_LAUNCHER_ALLOCATION_ALLOCATION_H
-#define HVD_LAUNCHER_ALLOCATION_ALLOCATION_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ const char *allocation_variable(char *const envp[], const char *name);
 /* A file that has one host a line for each of its slots, as those of PBS and LSF; the variable is for
  * messages. */
 int allocation_read_lines(struct host_list *hosts, const char *variable, const char *path, struct err *e);
-
-#endif

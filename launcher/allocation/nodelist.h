@@ -2,8 +2,7 @@
  *
  *   nodes   a,node[1-3,7],rack[0-1]n[08-10]-ib    several groups, several brackets, zeros kept
  *   counts  4(x2),3                               4, 4, 3 */
-#ifndef HVD_LAUNCHER_ALLOCATION_NODELIST_H
-#define HVD_LAUNCHER_ALLOCATION_NODELIST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@
 int nodelist_expand(const char *text, const char *from, struct buf *names, size_t *count, struct err *e);
 /* Fills counts[0 .. count-1]; more or fewer in the text are an error. */
 int nodelist_counts(const char *text, const char *from, uint32_t *counts, size_t count, struct err *e);
-
-#endif

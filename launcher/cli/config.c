@@ -29,18 +29,19 @@ static const struct option_spec specs[] = {
 /* Keys of horovodrun's files that need no option here. */
 static const char *const other_keys[] = {"controller", NULL};
 
-#define ELASTIC_WHY "jobs that grow and shrink while they run (elastic training) are not there yet"
-#define ELASTIC_HINT                                                                                         \
-    "--max-restarts N starts the whole job anew after a failure; hosts that were lost are left out while "   \
-    "the "                                                                                                   \
-    "others have slots enough"
+#define TORCHRUN_WHY "this is a flag of torchrun"
 
-static const struct option_refused refused[] = {{"--min-np, --min-num-proc", ELASTIC_WHY, ELASTIC_HINT},
-                                                {"--max-np, --max-num-proc", ELASTIC_WHY, ELASTIC_HINT},
-                                                {"--host-discovery-script", ELASTIC_WHY, ELASTIC_HINT},
-                                                {"--elastic-timeout", ELASTIC_WHY, ELASTIC_HINT},
-                                                {"--blacklist-cooldown-range", ELASTIC_WHY, ELASTIC_HINT},
-                                                {NULL, NULL, NULL}};
+static const struct option_refused refused[] = {
+    {"--nproc-per-node, --nproc_per_node", TORCHRUN_WHY,
+     "-np is the number of all ranks: -np 8 -H node1:4,node2:4"},
+    {"--nnodes, --node-rank, --node_rank", TORCHRUN_WHY,
+     "-H names the hosts, and hvdrun runs once: -H node1:4,node2:4"},
+    {"--standalone", TORCHRUN_WHY, "without -H all ranks are on this host"},
+    {"--rdzv-backend, --rdzv_backend, --rdzv-endpoint, --rdzv_endpoint, "
+     "--rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf, --master-addr, "
+     "--master_addr, --master-port, --master_port",
+     TORCHRUN_WHY, "leave it out: hvdrun chooses address and port"},
+    {NULL, NULL, NULL}};
 
 static const struct settings *read_file(void *context, struct err *e)
 {
@@ -112,10 +113,43 @@ static int check_rsh(const char *rsh, char *const envp[], struct err *e)
     return err_hint(e, "start hvdrun in a script of sbatch or in a shell of salloc");
 }
 
+/* Wishes that an elastic job cannot fulfil are refused before a host is reached. */
+static int check_elastic(struct config *config, struct err *e)
+{
+    static const char needs[] = "an elastic job";
+    config->elastic = config->min_np || config->max_np || config->host_discovery_script;
+    if (!config->elastic) {
+        if (config->reset_limit >= 0 && !config->max_restarts)
+            config->max_restarts = config->reset_limit;
+        return 0;
+    }
+    if (!config->num_proc)
+        config->num_proc = config->min_np ? config->min_np : 1;
+    if (!config->min_np)
+        config->min_np = config->num_proc;
+    if (config->min_np > config->num_proc)
+        return err_set(e, ERR_USAGE, "--min-np %lld is more than -np %lld", (long long)config->min_np,
+                       (long long)config->num_proc);
+    if (config->max_np && config->max_np < config->num_proc)
+        return err_set(e, ERR_USAGE, "--max-np %lld is less than -np %lld", (long long)config->max_np,
+                       (long long)config->num_proc);
+    if (config->programs.count > 1)
+        return err_set(e, ERR_USAGE, "%s has one program, not several separated by ':'", needs);
+    if (config->rankfile || config->ppr || config->placement.map_by == HVD__BINDING__MAP__BY_NODE)
+        return err_set(e, ERR_USAGE,
+                       "%s fills host by host: --rankfile, --ppr and --map-by node are not for it", needs);
+    if (config->gpu_placement)
+        return err_set(e, ERR_USAGE, "--gpu-placement engine is not for %s", needs);
+    if (config->preload.count)
+        return err_set(e, ERR_USAGE, "--preload is not for %s: a host that comes later would lack the files",
+                       needs);
+    return 0;
+}
+
 /* Checks of values that the table cannot express. */
 static int check_value(struct config *config, char *const envp[], struct err *e)
 {
-    if (placement_parse(&config->placement, config, e))
+    if (placement_parse(&config->placement, config, e) || check_elastic(config, e))
         return -1;
     if (config->num_proc && config->stdin_rank >= config->num_proc)
         return err_set(e, ERR_USAGE, "--stdin: there is no rank %lld; -np %lld makes ranks 0 to %lld",

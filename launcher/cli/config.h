@@ -6,8 +6,7 @@
  * --X and --no-X; horovodrun's own stand beside them. An option is here only when it acts, or when horovodrun
  * has it and hvdrun says why there is nothing to do. To add one, add a row, use its field, and run the unit
  * test that compares the manual page. */
-#ifndef HVD_LAUNCHER_CLI_CONFIG_H
-#define HVD_LAUNCHER_CLI_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,6 +29,7 @@
 #define CONFIG_OUTPUT   "Input and output"
 #define CONFIG_WORKER   "The workers"
 #define CONFIG_LIFE     "Life of the job"
+#define CONFIG_ELASTIC  "Elastic jobs (hosts come and go, ranks die, the others train on)"
 #define CONFIG_ENGINE   "Collectives (programs that use libhvd)"
 #define CONFIG_HOROVOD  "For Horovod's own workers (from horovodrun)"
 #define CONFIG_NEEDLESS "Without effect (from horovodrun; hvdrun says why, and goes on)"
@@ -48,7 +48,7 @@
     X(const char *, hostfile, OPTION_TEXT, "-hostfile, --hostfile", "FILE", "HVDRUN_HOSTFILE", "hostfile", \
       0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
       "Take the hosts from FILE, one a line: host, host:4 or host slots=4 max_slots=8. # starts a comment.") \
-    X(int64_t, slots_per_host, OPTION_INTEGER, "--slots-per-host", "N", "HVDRUN_SLOTS_PER_HOST", "slots_per_host", \
+    X(int64_t, slots_per_host, OPTION_INTEGER, "--slots, --slots-per-host", "N", "HVDRUN_SLOTS_PER_HOST", "slots_per_host", \
       1, 1000000, NULL, NULL, NULL, CONFIG_WHERE, \
       "Slots of every host that is given without a number.") \
     X(const char *, config_file, OPTION_TEXT, "--config-file", "FILE", "HVDRUN_CONFIG_FILE", NULL, \
@@ -235,10 +235,34 @@
       0, 0, NULL, NULL, NULL, CONFIG_LIFE, \
       "Stop every worker before the first instruction of its program, and print its host and process, so that a " \
       "debugger can be attached (gdb -p). SIGCONT to a worker continues it; SIGCONT to hvdrun continues all.") \
-    X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts, --reset-limit", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
+    X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
       0, 1000000, NULL, "0", NULL, CONFIG_LIFE, \
       "Start the whole job again after a rank or a host has failed, at most N times. A lost host is left out if " \
-      "the other hosts have enough slots.") \
+      "the other hosts have enough slots. An elastic job starts again only when too few ranks are left.") \
+    X(int64_t, min_np, OPTION_INTEGER, "--min-np, --min-num-proc", "N", "HVDRUN_MIN_NP", "min_np, elastic.min_np", \
+      1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_ELASTIC, \
+      "Makes the job elastic: it goes on while at least N ranks are left, and waits for hosts when fewer are. " \
+      "Without this option: as many as -np says. See hvdrun(1), ELASTIC JOBS.") \
+    X(int64_t, max_np, OPTION_INTEGER, "--max-np, --max-num-proc", "N", "HVDRUN_MAX_NP", "max_np, elastic.max_np", \
+      1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_ELASTIC, \
+      "Makes the job elastic: it grows up to N ranks when hosts have free slots. Without this option: up to the " \
+      "slots of all hosts.") \
+    X(const char *, host_discovery_script, OPTION_TEXT, "--host-discovery-script", "FILE", "HVDRUN_HOST_DISCOVERY_SCRIPT", \
+      "host_discovery_script, elastic.host_discovery_script", 0, 0, NULL, NULL, "the hosts", CONFIG_ELASTIC, \
+      "Makes the job elastic: FILE prints the hosts, one a line, as host or host:slots. hvdrun runs it once a " \
+      "second. If it fails at the start, the job fails; later its last answer stays valid.") \
+    X(int64_t, elastic_timeout_ms, OPTION_SECONDS, "--elastic-timeout", "SECONDS", "HVDRUN_ELASTIC_TIMEOUT, HOROVOD_ELASTIC_TIMEOUT", \
+      "elastic_timeout, elastic.elastic_timeout", 1, 31536000, NULL, "600", NULL, CONFIG_ELASTIC, \
+      "How long an elastic job waits for enough slots, and how long a rank may take to enter the next membership. " \
+      "After that the job, or the rank, is ended.") \
+    X(int64_t, reset_limit, OPTION_INTEGER, "--reset-limit", "N", "HVDRUN_RESET_LIMIT", "reset_limit, elastic.reset_limit", \
+      0, 1000000, "none", "none", NULL, CONFIG_ELASTIC, \
+      "End an elastic job when its ranks have changed more than N times. In a job that is not elastic it means " \
+      "--max-restarts N, unless that is given.") \
+    X(struct option_range, cooldown, OPTION_RANGE, "--blacklist-cooldown-range", "LOW HIGH", "HVDRUN_BLACKLIST_COOLDOWN_RANGE", \
+      "blacklist_cooldown_range, elastic.blacklist_cooldown_range", 1, 3600, NULL, NULL, NULL, CONFIG_ELASTIC, \
+      "A host on which a rank has failed gets no new ranks for LOW seconds, twice as long after each further " \
+      "failure, at most HIGH. Without this option it gets none any more.") \
     X(int64_t, grace_ms, OPTION_SECONDS, "--grace", "SECONDS", "HVDRUN_GRACE", "grace", \
       0, 86400, NULL, "5", NULL, CONFIG_LIFE, \
       "Time between SIGTERM and SIGKILL when the job is ended.") \
@@ -442,6 +466,7 @@ struct config {
     struct port_range ports; /* --port-range */
     struct placement placement;
     uint64_t forwarded; /* of --forward-signals: signal n is bit n - 1 */
+    bool elastic;       /* one of --min-np, --max-np and --host-discovery-script was given */
 };
 
 /* The table with names; for help and the manual page. */
@@ -460,5 +485,3 @@ void config_free(struct config *config);
  * where there is none, or no page, writes the topic's short text to `out`. -1 with *e (ERR_USAGE): there is
  * no such topic. */
 int help_show(char *const words[], FILE *out, struct err *e);
-
-#endif

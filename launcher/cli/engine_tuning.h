@@ -1,7 +1,6 @@
 /* The options about collectives become variables of the workers, under the names that Horovod's workers read
  * too, and a part of the Spawn message for the engines. */
-#ifndef HVD_LAUNCHER_CLI_ENGINE_TUNING_H
-#define HVD_LAUNCHER_CLI_ENGINE_TUNING_H
+#pragma once
 
 #include "common/base/err.h"
 #include "common/protocol/control.pb-c.h"
@@ -12,5 +11,3 @@
 int engine_tuning_export(const struct config *config, struct environment *env, struct err *e);
 /* Texts point into config and env. */
 void engine_tuning_fill(const struct config *config, const struct environment *env, Hvd__EngineTuning *t);
-
-#endif

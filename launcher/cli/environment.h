@@ -9,8 +9,7 @@
  *
  * The session then adds each rank's own variables, which win. The lists and the reason of each entry are in
  * environment.c. */
-#ifndef HVD_LAUNCHER_CLI_ENVIRONMENT_H
-#define HVD_LAUNCHER_CLI_ENVIRONMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ void environment_free(struct environment *env);
 int environment_set(struct environment *env, const char *name, const char *value, struct err *e);
 /* The value of a variable, or NULL. */
 const char *environment_get(const struct environment *env, const char *name);
-
-#endif

@@ -109,6 +109,22 @@ static const struct topic {
      "  tf       TF_CONFIG of TensorFlow   paddle   PaddlePaddle\n"
      "  none     nothing; programs that use libhvd need nothing\n",
      NULL},
+    {"torch", "scripts for torch.distributed and torchrun", NULL,
+     "Scripts for torchrun run as they are: hvdrun -np 4 python3 train.py. Ranks find\n"
+     "all variables that torchrun sets (man hvd-environment).\n"
+     "\n"
+     "  torchrun --nproc-per-node 4 --nnodes 2 --rdzv-endpoint node1 train.py\n"
+     "  hvdrun -np 8 -H node1:4,node2:4 python3 train.py\n"
+     "\n"
+     "init_process_group(\"hvd\") uses hvdrun's engine: faster than gloo for tensors in\n"
+     "host memory, and a dead rank is named at once. gloo and nccl work, too. For CUDA\n"
+     "tensors take nccl.\n"
+     "\n"
+     "OMP_NUM_THREADS is 1 on hosts with several ranks, as with torchrun: a rank would\n"
+     "otherwise start a thread for each processor of the host. -x OMP_NUM_THREADS=4\n"
+     "gives each rank more. A rank that writes the file TORCHELASTIC_ERROR_FILE, as\n"
+     "functions with @record do, is named with its message.\n",
+     NULL},
     {"flags", "flags of horovodrun and mpirun, with hvdrun's options for them", "hvdrun-flags.7",
      "Flags of horovodrun mean the same here. Common flags of mpirun, with hvdrun's\n"
      "option for each:\n"

@@ -1,6 +1,5 @@
 /* The options of which the value is a list of words. */
-#ifndef HVD_LAUNCHER_CLI_LIST_OPTIONS_H
-#define HVD_LAUNCHER_CLI_LIST_OPTIONS_H
+#pragma once
 
 #include "common/base/err.h"
 #include "common/process/rlimits.h"
@@ -24,5 +23,3 @@ struct propagate {
 
 /* Of "all", "none" or names by comma. ERR_USAGE; `p` may be NULL when only that is of interest. */
 int propagate_read(struct propagate *p, const char *text, struct err *e);
-
-#endif

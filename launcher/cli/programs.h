@@ -6,8 +6,7 @@
  * are of the program that they stand before; what a variable or the configuration file says
  * of them is true of all; every other option stands before the first program and is of the job. ':' is a word
  * of its own. Behind `--` it is the command's, as all the rest of the line is. */
-#ifndef HVD_LAUNCHER_CLI_PROGRAMS_H
-#define HVD_LAUNCHER_CLI_PROGRAMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ bool program_hosts_any(const struct programs *p);
 /* Adds the programs' hosts to those that are known already, or finds them there when these are `all`, and
  * notes in config->programs which program may run where. ERR_USAGE. */
 int program_hosts_join(struct config *config, struct host_list *hosts, bool all, struct err *e);
-
-#endif

@@ -11,8 +11,7 @@
  * The script is read and executed by `command`, so nothing there need be installed but a POSIX shell, head,
  * tail, mktemp, df and sha256sum. hvdrun says nothing after what was asked for until it is answered: programs
  * there may read ahead. */
-#ifndef HVD_LAUNCHER_HOST_AGENT_UPLOAD_H
-#define HVD_LAUNCHER_HOST_AGENT_UPLOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ void host_sending_begin(struct host_sending *s, const struct sent_agent *a);
 enum sending_answer host_sending_receive(struct host_sending *s, const struct sent_agent *a,
                                          const uint8_t *bytes, size_t len, size_t *used);
 void host_sending_written(struct host_sending *s, size_t taken);
-
-#endif

@@ -6,8 +6,7 @@
  * session's Welcome; READY waits for the others; RUNNING from Spawn; ENDING from Teardown to the session's
  * Ended; LEAVING until the transport has closed. Every failure ends in CLOSED with an error that names the
  * host and the phase. The table is in host.c. */
-#ifndef HVD_LAUNCHER_HOST_HOST_H
-#define HVD_LAUNCHER_HOST_HOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -208,5 +207,3 @@ void host_explain_end(struct host *h, const struct transport_end *end);
 /* True when the remote command, and the guard with it, has ended by itself with a known status. 255 is the
  * status of an ssh program that failed itself. */
 bool host_end_is_known(const struct host *h, const struct transport_end *end);
-
-#endif

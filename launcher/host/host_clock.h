@@ -4,8 +4,7 @@
  * answer. Each such pair bounds the offset that is added to the host's times. All pairs together bound it
  * best, whichever way a message was slow; the middle of what is left is taken. Clocks drift: the bounds move
  * apart as they age, so that new ones count. */
-#ifndef HVD_LAUNCHER_HOST_HOST_CLOCK_H
-#define HVD_LAUNCHER_HOST_HOST_CLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void host_clock_saw(struct host_clock *c, uint64_t theirs, uint64_t after, uint6
 uint64_t host_clock_ours(const struct host_clock *c, uint64_t theirs);
 /* The most that it may be wrong by, ns. */
 uint64_t host_clock_error(const struct host_clock *c);
-
-#endif

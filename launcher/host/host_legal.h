@@ -1,6 +1,5 @@
 /* The messages that a session, and `hvdagent attach` before it, may send, by the state of the host. */
-#ifndef HVD_LAUNCHER_HOST_HOST_LEGAL_H
-#define HVD_LAUNCHER_HOST_HOST_LEGAL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@ extern const struct legal_table host_legal;
 
 /* Messages about a lease come from attach only, and attach sends no others. */
 bool host_legal_is_lease(unsigned body);
-
-#endif

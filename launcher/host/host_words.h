@@ -1,8 +1,7 @@
 /* How much a host may say on hvdrun's terminal beside what its workers write: notices, its agent's stderr,
  * where it waits. HOST_WORDS lines at first, and HOST_WORDS_AGAIN more every minute; what it says beyond that
  * is counted, and the number told when there is room again, and at its end. */
-#ifndef HVD_LAUNCHER_HOST_HOST_WORDS_H
-#define HVD_LAUNCHER_HOST_HOST_WORDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ struct host_words {
 /* True when a line may be shown. */
 bool host_words_take(struct host_words *w, const char *label, uint64_t now);
 void host_words_end(struct host_words *w, const char *label);
-
-#endif

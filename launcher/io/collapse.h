@@ -6,8 +6,7 @@
  * begins its own there, after those that others have begun behind the same. The first group leaves when every
  * rank is in it, when any has waited COLLAPSE_PATIENCE, or when the queue is full; what it holds is bounded.
  */
-#ifndef HVD_LAUNCHER_IO_COLLAPSE_H
-#define HVD_LAUNCHER_IO_COLLAPSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ void collapse_sort(struct collapse_group *g);
 /* The first group has left. */
 void collapse_drop(struct collapse *c);
 void collapse_free(struct collapse *c);
-
-#endif

@@ -5,8 +5,7 @@
  * terminal is opened anew through /proc/self/fd, a socket is written with MSG_DONTWAIT, a regular file cannot
  * block for long. If the new opening is not allowed, at most PIPE_BUF bytes are written after poll said
  * that there is room. Nothing is opened before the first byte. */
-#ifndef HVD_LAUNCHER_IO_FD_WRITER_H
-#define HVD_LAUNCHER_IO_FD_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ void sink_flush(struct sink *s);
 bool sink_is_empty(const struct sink *s);
 /* Closes what was opened; bytes still queued are dropped. */
 void sink_close(struct sink *s);
-
-#endif

@@ -1,8 +1,7 @@
 /* hvdrun's stdin to one rank or to all: read only when every receiver has credit left, so a rank that does
  * not read stops the source and nothing piles up. The end of stdin is passed on; a rank that has ended is no
  * receiver any more. */
-#ifndef HVD_LAUNCHER_IO_INPUT_H
-#define HVD_LAUNCHER_IO_INPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void input_rank_gone(struct input *in, uint32_t rank);
 void input_resume(struct input *in);
 /* Stops reading for good and closes its handles. Idempotent. */
 void input_close(struct input *in);
-
-#endif

@@ -2,8 +2,7 @@
  * loop, because a stopped terminal or a full pipe must not stop the heartbeats. While this is open,
  * every log line of the process comes here (log_to); a line is written whole or waits. Over NOTES_MAX waiting
  * bytes a line is dropped and counted, and the count is said when there is room again. */
-#ifndef HVD_LAUNCHER_IO_LOG_WRITER_H
-#define HVD_LAUNCHER_IO_LOG_WRITER_H
+#pragma once
 
 #include <uv.h>
 
@@ -15,5 +14,3 @@ void notes_open(uv_loop_t *loop);
 /* The loop ends when what waits was written, or nobody read it for NOTES_PATIENCE_MS. Lines that come from
  * now on are written at once, as without notes. */
 void notes_finish(void);
-
-#endif

@@ -62,6 +62,7 @@ struct output {
     struct output_files *files;
     uv_timer_t patience;          /* with --collapse */
     uint32_t shown;               /* ranks */
+    uint32_t window;              /* the credit with which a stream begins */
     uint32_t open;                /* their streams that have not ended */
     struct stream_state *streams; /* two per rank */
     struct tail *last_words;      /* of each rank's stderr */
@@ -157,13 +158,34 @@ int output_check_shown(const char *list, uint32_t size, struct err *e)
     return 0;
 }
 
+static void open_streams(struct output *o, uint32_t rank)
+{
+    for (uint32_t i = 2 * rank; i < 2 * rank + 2; i++) {
+        struct stream_state *s = &o->streams[i];
+        s->rank = rank;
+        s->stream = i % 2 ? STREAM_STDERR : STREAM_STDOUT;
+        s->credit = o->window;
+        s->at_line_start = true;
+        s->hidden = o->config->show_rank && !ranks_listed(o->config->show_rank, rank);
+        o->open += !s->hidden;
+        buf_init(&s->queue, SIZE_MAX / 2);
+    }
+}
+
+int output_add(struct output *o, uint32_t rank, struct err *e)
+{
+    open_streams(o, rank);
+    o->shown += !o->streams[2 * rank].hidden;
+    return o->files ? output_files_add(o->files, rank, e) : 0;
+}
+
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
-                          const char *const *host_names, bool append, const struct output_events *events,
-                          void *ctx, struct err *e)
+                          uint32_t room, const char *const *host_names, bool append,
+                          const struct output_events *events, void *ctx, struct err *e)
 {
     struct output *o = calloc(1, sizeof *o);
-    struct stream_state *streams = calloc(2 * (size_t)plan->size, sizeof *streams);
-    struct tail *last_words = calloc(plan->size, sizeof *last_words);
+    struct stream_state *streams = calloc(2 * (size_t)room, sizeof *streams);
+    struct tail *last_words = calloc(room, sizeof *last_words);
     if (!o || !streams || !last_words) {
         free(o);
         free(streams);
@@ -178,15 +200,9 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
                          .ctx = ctx,
                          .streams = streams,
                          .last_words = last_words};
-    for (uint32_t i = 0; i < 2 * plan->size; i++) {
-        streams[i].rank = i / 2;
-        streams[i].stream = i % 2 ? STREAM_STDERR : STREAM_STDOUT;
-        streams[i].credit = output_window(plan->size);
-        streams[i].at_line_start = true;
-        streams[i].hidden = config->show_rank && !ranks_listed(config->show_rank, i / 2);
-        o->open += !streams[i].hidden;
-        buf_init(&streams[i].queue, SIZE_MAX / 2);
-    }
+    o->window = output_window(plan->size);
+    for (uint32_t i = 0; i < plan->size; i++)
+        open_streams(o, i);
     o->shown = o->open / 2;
     for (int i = 0; i < 2; i++) {
         collapse_init(&o->lane[i].groups);
@@ -198,7 +214,7 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
     o->of_stream[STREAM_STDOUT] = &o->lane[0];
     o->of_stream[STREAM_STDERR] = same_file(1, 2) ? &o->lane[0] : &o->lane[1];
     if (config->output_filename &&
-        !(o->files = output_files_new(config->output_filename, plan, host_names, append, e))) {
+        !(o->files = output_files_new(config->output_filename, plan, room, host_names, append, e))) {
         output_free(o);
         return NULL;
     }

@@ -8,8 +8,7 @@
  * takes bytes of that stream only. A line that its worker has left unfinished (FRAME_FLAG_UNFINISHED) is
  * shown, and ended with a newline if another stream has something to say. Memory is bounded by the credits: a
  * stream that nobody reads stops its worker, not the loop. */
-#ifndef HVD_LAUNCHER_IO_OUTPUT_H
-#define HVD_LAUNCHER_IO_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,11 +37,14 @@ uint32_t output_window(uint32_t size);
 
 /* Of --show-rank (may be NULL): a list, of ranks that `size` (0: not known yet) has. ERR_USAGE. */
 int output_check_shown(const char *list, uint32_t size, struct err *e);
-/* `host_names` by index in plan->host; everything given must outlive the output. Creates the files of
- * --output-filename, or appends to those of an earlier epoch. NULL with *e filled. */
+/* `host_names` by index in plan->host; everything given must outlive the output. There is `room` for more
+ * ranks than the plan has. Creates the files of --output-filename, or appends to those of an earlier epoch.
+ * NULL with *e filled. */
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
-                          const char *const *host_names, bool append, const struct output_events *events,
-                          void *ctx, struct err *e);
+                          uint32_t room, const char *const *host_names, bool append,
+                          const struct output_events *events, void *ctx, struct err *e);
+/* The plan has a rank more. -1 with *e: the rank's files cannot be made. */
+int output_add(struct output *o, uint32_t rank, struct err *e);
 /* Stops writing; what waits is dropped. The loop must run once more before output_free. NULL is allowed in
  * both. */
 void output_close(struct output *o);
@@ -59,5 +61,3 @@ bool output_is_idle(const struct output *o);
 uint64_t output_bytes(const struct output *o, uint32_t rank);
 /* The last lines of its stderr, as tail_lines gives them. */
 size_t output_last_words(const struct output *o, uint32_t rank, char out[TAIL_MAX + 1]);
-
-#endif

@@ -18,7 +18,11 @@
 extern char **environ;
 
 struct output_files {
-    uint32_t size;
+    const char *name;
+    const struct plan *plan;
+    const char *const *host_names;
+    uint32_t first; /* ranks of the start */
+    uint32_t size;  /* room */
     bool append;
     bool failed; /* said once */
     int *fd;     /* two per rank; -1: given up */
@@ -67,42 +71,58 @@ static int open_file(struct output_files *files, const char *name, const struct 
     return 0;
 }
 
-static int open_all(struct output_files *files, const char *name, const struct plan *plan,
-                    const char *const *host_names, struct err *e)
+static int open_rank(struct output_files *files, uint32_t rank, char made[PATH_MAX], struct err *e)
 {
-    char job[24], made[PATH_MAX] = "";
+    char job[24];
     const char *batch_job = allocation_job(environ);
-    struct output_owner owner = {.size = plan->size, .job = batch_job ? batch_job : job};
-    int rc = 0;
+    uint32_t host = files->plan->rank[rank].host;
+    struct output_owner owner = {.size = files->first,
+                                 .job = batch_job ? batch_job : job,
+                                 .rank = rank,
+                                 .host_index = host,
+                                 .host = files->host_names[host],
+                                 .stream = STREAM_STDOUT};
     snprintf(job, sizeof job, "%ld", (long)getpid());
-    for (uint32_t rank = 0; rc == 0 && rank < plan->size; rank++) {
-        owner.rank = rank;
-        owner.host_index = plan->rank[rank].host;
-        owner.host = host_names[owner.host_index];
-        owner.stream = STREAM_STDOUT;
-        rc = open_file(files, name, &owner, made, e);
-        owner.stream = STREAM_STDERR;
-        if (rc == 0)
-            rc = open_file(files, name, &owner, made, e);
-    }
+    if (open_file(files, files->name, &owner, made, e) < 0)
+        return -1;
+    owner.stream = STREAM_STDERR;
+    return open_file(files, files->name, &owner, made, e);
+}
+
+int output_files_add(struct output_files *files, uint32_t rank, struct err *e)
+{
+    char made[PATH_MAX] = "";
+    return open_rank(files, rank, made, e);
+}
+
+static int open_all(struct output_files *files, struct err *e)
+{
+    char made[PATH_MAX] = "";
+    int rc = 0;
+    for (uint32_t rank = 0; rc == 0 && rank < files->first; rank++)
+        rc = open_rank(files, rank, made, e);
     return rc;
 }
 
-struct output_files *output_files_new(const char *name, const struct plan *plan,
+struct output_files *output_files_new(const char *name, const struct plan *plan, uint32_t room,
                                       const char *const *host_names, bool append, struct err *e)
 {
     struct output_files *files = calloc(1, sizeof *files);
     if (files)
-        files->fd = malloc(2 * (size_t)plan->size * sizeof *files->fd);
+        files->fd = malloc(2 * (size_t)room * sizeof *files->fd);
     if (!files || !files->fd) {
         free(files);
         err_set(e, ERR_MEMORY, "no memory for %u output files", 2 * plan->size);
         return NULL;
     }
-    files->size = plan->size;
+    files->name = name;
+    files->plan = plan;
+    files->host_names = host_names;
+    files->first = plan->size;
+    files->size = room;
     files->append = append;
-    memset(files->fd, 0xff, 2 * (size_t)plan->size * sizeof *files->fd);
-    if (open_all(files, name, plan, host_names, e) == 0)
+    memset(files->fd, 0xff, 2 * (size_t)room * sizeof *files->fd);
+    if (open_all(files, e) == 0)
         return files;
     output_files_free(files);
     return NULL;

@@ -4,8 +4,7 @@
  * one it is a pattern: %r the rank, %h its host's name, %n its host's number, %j the batch system's number of
  * the job or hvdrun's process, %s stdout or stderr, %% a %. Without %s the files end in .out and .err. Ranks
  * have zeros before them, so that the names sort. */
-#ifndef HVD_LAUNCHER_IO_OUTPUT_NAMES_H
-#define HVD_LAUNCHER_IO_OUTPUT_NAMES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ struct output_owner { /* of a file */
 int output_names_check(const char *name, struct err *e);
 /* Of a name that was checked. ERR_USAGE: too long. */
 int output_name(const char *name, const struct output_owner *owner, char *out, size_t size, struct err *e);
-
-#endif

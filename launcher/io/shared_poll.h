@@ -4,8 +4,7 @@
  * uv_poll_init makes a descriptor non-blocking, and that is a property of the open file: the shell and every
  * program on the same terminal would find it changed. So the descriptor goes into an epoll instance of our
  * own, and the loop polls that. */
-#ifndef HVD_LAUNCHER_IO_SHARED_POLL_H
-#define HVD_LAUNCHER_IO_SHARED_POLL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ int shared_poll_init(struct shared_poll *p, uv_loop_t *loop, int fd, uint32_t ev
 /* While active, `ready` comes again and again as long as the descriptor is ready. */
 void shared_poll_set(struct shared_poll *p, bool active);
 void shared_poll_close(struct shared_poll *p);
-
-#endif

@@ -1,7 +1,6 @@
 /* The last lines that a rank wrote to stderr, for the report when it failed. A ring of TAIL_MAX bytes, which
  * takes memory only once something was written. */
-#ifndef HVD_LAUNCHER_IO_TAIL_H
-#define HVD_LAUNCHER_IO_TAIL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void tail_put(struct tail *t, const void *bytes, size_t len);
  * the length. */
 size_t tail_lines(const struct tail *t, char out[TAIL_MAX + 1]);
 void tail_free(struct tail *t);
-
-#endif

@@ -1,7 +1,6 @@
 /* The user's terminal while a worker has one of its own (--pty): raw, so that every key reaches that worker,
  * and as it was in time. One for the process, as its standard input is. */
-#ifndef HVD_LAUNCHER_IO_TERMINAL_H
-#define HVD_LAUNCHER_IO_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -14,5 +13,3 @@ void terminal_restore(void);
 bool terminal_is_raw(void);
 /* Of our terminal; without one, that of a usual one. */
 void terminal_size(Hvd__Window *size);
-
-#endif

@@ -172,7 +172,7 @@ int job_parts_init(struct job *j, const struct job_part *const *table)
 int job_parts_open(struct job *j, struct err *e)
 {
     for (size_t i = 0; j->parts.part[i]; i++) {
-        j->parts.host_state[i] = calloc(j->host_count + 1, j->parts.part[i]->host_state_size + 1);
+        j->parts.host_state[i] = calloc(j->room.hosts + 1, j->parts.part[i]->host_state_size + 1);
         if (!j->parts.host_state[i])
             return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
     }

@@ -4,8 +4,7 @@
  * launcher/job stand on top. The parts in launcher/parts stand below them, and core.c at the bottom. A
  * part that has something to tell posts an event of the job, or the dispatcher calls a hook of the part
  * (part.h). */
-#ifndef HVD_LAUNCHER_JOB_CORE_H
-#define HVD_LAUNCHER_JOB_CORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +27,9 @@
 
 #define FANOUT_MAX   128 /* connections being made at once */
 #define STATUS_LIMIT 124 /* the exit status of --timeout */
+/* Workers and sessions that may come to an elastic job beyond its start, in all its time. */
+#define ELASTIC_WORKERS_MAX  16384
+#define ELASTIC_SESSIONS_MAX 1024
 
 /* clang-format off */
 /* A row: the state, its name in the log. job.h says what happens in each. */
@@ -76,6 +78,12 @@ enum job_timer {
     JOB_TIMER_WAIT_LIMIT,  /* --wait */
     JOB_TIMER_PREFLIGHT,   /* a host has failed; other hosts may still tell their faults */
     JOB_TIMER_PROGRESS,    /* the line of progress is due */
+    JOB_TIMER_CONSIDER,    /* elastic jobs: something has happened; is there another membership? */
+    JOB_TIMER_ENTER,       /* likewise: ranks that have not entered the newest membership are too late */
+    JOB_TIMER_SLOTS,       /* likewise: there were too few ranks for too long */
+    JOB_TIMER_DISCOVERY,   /* likewise: hosts are looked for */
+    JOB_TIMER_NEWCOMERS,   /* likewise: hosts that were taken have had time to answer */
+    JOB_TIMER_REPORTS,     /* likewise: engines cannot reach a host */
     JOB_TIMER_DNS,         /* hosts without an address are collected for one message */
     JOB_TIMER_HEARTBEAT,
     JOB_TIMER_MOMENT, /* the state has a limited time; job.c and job_ending.c say which */
@@ -116,6 +124,12 @@ struct job_tally {
     uint32_t ready, closed; /* hosts that have been READY; that are CLOSED */
     uint32_t held;          /* hosts that wait for their turn to ask for a lease */
     uint32_t ranks_started, ranks_finished;
+    uint32_t ranks_first; /* that the job begins with */
+};
+
+/* For how many there is room in arrays: more than there are when more may come. */
+struct job_room {
+    uint32_t hosts, ranks;
 };
 
 /* When each began, for --report; 0: it did not. */
@@ -152,6 +166,7 @@ struct job {
 
     struct host *host; /* host_count of them; index as in list */
     uint32_t host_count;
+    struct job_room room;
     struct job_tally tally;
 
     bool planned;
@@ -205,5 +220,3 @@ bool job_timer_runs(const struct job *j, enum job_timer which);
 /* The job begins to end: stops every timer that counts for a start or for the run. */
 void job_timers_end(struct job *j);
 void job_timers_close(struct job *j);
-
-#endif

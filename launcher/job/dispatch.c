@@ -11,6 +11,7 @@
 #include "launcher/cli/programs.h"
 #include "launcher/host/host_clock.h"
 #include "launcher/host/host_words.h"
+#include "launcher/elastic/elastic.h"
 #include "launcher/job/core.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/outcome.h"
@@ -36,7 +37,7 @@ static void check_finished(struct job *j, uint32_t rank)
     if (r->finished || !r->exited || !r->read)
         return;
     r->finished = true;
-    if (++j->tally.ranks_finished == j->plan.size)
+    if (++j->tally.ranks_finished == j->plan.size && !elastic_goes_on(j))
         fsm_post(&j->fsm, JOB_EV_FINISHED);
 }
 
@@ -85,7 +86,7 @@ static const char *on_spawned(struct job *j, struct host *h, const Hvd__Control 
     if (*m->cpus && j->config->report_bindings)
         log_say("hvdrun: rank %u on %s %s processors %s\n", m->rank, h->label,
                 m->bound ? "is bound to" : "is not bound, and has", m->cpus);
-    if (++j->tally.ranks_started == j->plan.size)
+    if (++j->tally.ranks_started == j->tally.ranks_first)
         fsm_post(&j->fsm, JOB_EV_STARTED);
     return NULL;
 }
@@ -150,15 +151,18 @@ static const char *on_exited(struct job *j, struct host *h, const Hvd__Control *
     rank_end_describe(&end, how, sizeof how);
     log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how,
               m->by_us ? ", by us" : "");
-    if (end.by_us && !j->outcome.failed)
+    struct outcome *outcome = elastic_outcome(j, m->rank);
+    bool survived = outcome != &j->outcome;
+    if (end.by_us && !j->outcome.failed && !survived)
         job_fault(j, time, 125, NULL, "host %s was lost: its agent ended the job by itself", h->label);
-    outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started, time);
+    outcome_rank_ended(outcome, &end, h->label, program_named(j, m->rank), r->started, time);
     note_end(r, &end, time, m);
     JOB_PARTS_CALL(j, rank_ended, j, m->rank);
     mark_exited(j, m->rank);
-    if (rank_end_failed(&end) && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
+    bool failed = rank_end_failed(&end) && !survived;
+    if (failed && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
         job_failed(j);
-    if (rank_end_failed(&end) && !end.told_peer && j->config->on_failure == CONFIG_ON_FAILURE_NOTIFY)
+    if (failed && !end.told_peer && j->config->on_failure == CONFIG_ON_FAILURE_NOTIFY)
         job_signal_workers(j, SIGUSR1, true);
     return NULL;
 }
@@ -300,7 +304,8 @@ static void on_closed(void *ctx, struct host *h)
             "host %s: its agent has ended the job, but its guard process (pid %u) did not report its end; "
             "look for that process there",
             h->label, h->agent.guard_pid);
-    if (failed)
+    bool survived = failed && elastic_survives_host(j, h);
+    if (failed && !survived)
         record_loss(j, h);
     if (j->planned && h->planned)
         abandon_ranks(j, h);
@@ -309,7 +314,7 @@ static void on_closed(void *ctx, struct host *h)
     JOB_PARTS_CALL(j, host_closed, j, h);
     if (failed && j->fsm.state == JOB_CONNECTING)
         preflight_settle(j);
-    else if (failed)
+    else if (failed && !survived)
         job_failed(j);
     if (j->tally.closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);

@@ -1,6 +1,5 @@
 /* The top of a job: callbacks of its hosts, output and input, and the table of its parts. */
-#ifndef HVD_LAUNCHER_JOB_DISPATCH_H
-#define HVD_LAUNCHER_JOB_DISPATCH_H
+#pragma once
 
 #include "launcher/host/host.h"
 #include "launcher/io/input.h"
@@ -13,5 +12,3 @@ extern const struct output_events job_output_events;
 extern const struct input_events job_input_events;
 /* All parts, ended by NULL. */
 extern const struct job_part *const job_parts[];
-
-#endif

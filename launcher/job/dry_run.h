@@ -1,6 +1,5 @@
 /* --dry-run and --check-build: what would happen, and what this build can do. Neither touches the network. */
-#ifndef HVD_LAUNCHER_JOB_DRY_RUN_H
-#define HVD_LAUNCHER_JOB_DRY_RUN_H
+#pragma once
 
 #include <stdio.h>
 
@@ -13,5 +12,3 @@ int dry_run_print(const struct config *config, const struct host_list *hosts, co
                   struct err *e);
 /* Version, transports, modules and programs with their paths. */
 void check_build_print(FILE *out);
-
-#endif

@@ -5,8 +5,7 @@
  * hangs. So the limit grows with the number of hosts and starts anew whenever one of them has got further.
  * When all ranks have ended well, nothing is lost by more patience: a host that has died is noticed by its
  * silence. */
-#ifndef HVD_LAUNCHER_JOB_END_LIMIT_H
-#define HVD_LAUNCHER_JOB_END_LIMIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void end_limit_begin(struct end_limit *l, uint64_t now, uint64_t grace_ms, uint3
 void end_limit_progress(struct end_limit *l, uint64_t now);
 /* Milliseconds until the next look; 0: the time is over. */
 uint64_t end_limit_left(const struct end_limit *l, uint64_t now);
-
-#endif

@@ -15,8 +15,7 @@
  *   DONE
  *
  * Nothing of a job outlives job_free, so that another can follow. */
-#ifndef HVD_LAUNCHER_JOB_JOB_H
-#define HVD_LAUNCHER_JOB_JOB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ void job_free(struct job *j);
  * last epoch, after it said what went wrong; -1 with *e filled when an epoch was refused before anything of
  * it was started. `hosts` must be complete but for `auto` slots, which are resolved in place. */
 int restart_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e);
-
-#endif

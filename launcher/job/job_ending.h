@@ -1,6 +1,5 @@
 /* The end of a job: every host is asked to end, and given up when it takes too long. */
-#ifndef HVD_LAUNCHER_JOB_JOB_ENDING_H
-#define HVD_LAUNCHER_JOB_JOB_ENDING_H
+#pragma once
 
 struct job;
 
@@ -9,5 +8,3 @@ struct job;
 void job_ending_begin(struct job *j);
 /* A host has got further on its way out. */
 void job_ending_progress(struct job *j);
-
-#endif

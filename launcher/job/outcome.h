@@ -4,8 +4,7 @@
  * Faults arrive in any order and from hosts whose clocks differ; each carries its time on the launcher's
  * clock. The earliest one is the cause. A rank that hvdrun ended is never the cause, only counted. A rank
  * that failed because it was told HVD_ERR_PEER is the cause only when no other fault is known. */
-#ifndef HVD_LAUNCHER_JOB_OUTCOME_H
-#define HVD_LAUNCHER_JOB_OUTCOME_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -65,5 +64,3 @@ void outcome_stop(struct outcome *o, uint64_t time, int exit_status, const char 
                   bool decides);
 /* The limit or signal that ended the job after a first fault; else NULL. */
 const char *outcome_ended_by(const struct outcome *o);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * launcher/parts/parts.h lists the parts. Hooks are called in the order of the list. A hook that is NULL
  * means that the part has nothing to do there. To remove a feature, remove its file and its row. */
-#ifndef HVD_LAUNCHER_JOB_PART_H
-#define HVD_LAUNCHER_JOB_PART_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,11 +37,12 @@ struct job_part {
     bool (*waits_for)(const struct job *j, const struct host *h); /* is that host still being prepared? */
     int (*spawn)(struct job *j, Hvd__Spawn *s, struct err *e); /* fills its fields of Spawn, for all hosts */
     void (*rank_started)(struct job *j, uint32_t rank);
-    void (*started)(struct job *j);                   /* every rank runs */
-    void (*rank_ended)(struct job *j, uint32_t rank); /* Exited came; rank_state says how */
-    void (*rank_gone)(struct job *j, uint32_t rank);  /* it has ended, or its host is lost */
-    void (*writable)(struct job *j, struct host *h);  /* the host's transport takes bytes again */
-    void (*ending)(struct job *j);                    /* Teardown is about to be sent */
+    void (*started)(struct job *j);                        /* every rank runs */
+    void (*rank_ended)(struct job *j, uint32_t rank);      /* Exited came; rank_state says how */
+    void (*rank_gone)(struct job *j, uint32_t rank);       /* it has ended, or its host is lost */
+    void (*engine_listens)(struct job *j, struct host *h); /* links_of_engine has it */
+    void (*writable)(struct job *j, struct host *h);       /* the host's transport takes bytes again */
+    void (*ending)(struct job *j);                         /* Teardown is about to be sent */
     void (*host_ended)(struct job *j, struct host *h, const Hvd__Ended *m);
     void (*host_closed)(struct job *j, struct host *h);
     void (*say)(const struct job *j);                    /* to the user, after the report of the job */
@@ -90,5 +90,3 @@ bool job_is_preparing(const struct job *j, const struct host *h);
             rc_ = (*p_)->hook ? (*p_)->hook(__VA_ARGS__) : 0;                                                \
         rc_;                                                                                                 \
     })
-
-#endif

@@ -63,8 +63,10 @@ int job_place(struct job *j, struct err *e)
     struct plan_want want = placement_want(j->config);
     if (plan_make(&j->plan, j->list, j->host_count, &want, e) < 0)
         return -1;
-    j->rank = calloc(j->plan.size, sizeof *j->rank);
-    j->host_names = calloc(j->plan.host_count, sizeof *j->host_names);
+    j->tally.ranks_first = j->plan.size;
+    j->room.ranks = j->plan.size + (j->config->elastic ? ELASTIC_WORKERS_MAX : 0);
+    j->rank = calloc(j->room.ranks, sizeof *j->rank);
+    j->host_names = calloc(j->room.hosts + 1, sizeof *j->host_names);
     if (!j->rank || !j->host_names)
         return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
@@ -76,7 +78,7 @@ int job_place(struct job *j, struct err *e)
     if (build_environments(j, e) < 0 || open_input(j, e) < 0 ||
         output_check_shown(j->config->show_rank, j->plan.size, e) < 0 || check_limits(j, e) < 0)
         return -1;
-    j->output = output_new(j->loop, j->config, &j->plan, j->host_names, j->epoch->number > 0,
+    j->output = output_new(j->loop, j->config, &j->plan, j->room.ranks, j->host_names, j->epoch->number > 0,
                            &job_output_events, j, e);
     if (!j->output)
         return -1;

@@ -1,6 +1,5 @@
 /* The report at the end of a job: the first cause, and its consequences. */
-#ifndef HVD_LAUNCHER_JOB_REPORT_H
-#define HVD_LAUNCHER_JOB_REPORT_H
+#pragma once
 
 struct job;
 
@@ -10,5 +9,3 @@ void report_say_outcome(const struct job *j);
 void report_say_exit_codes(const struct job *j);
 /* Writes the file of --report, if there is one. A failure is logged and changes nothing else. */
 void report_write_json(const struct job *j, int exit_status);
-
-#endif

@@ -1,7 +1,6 @@
 /* --max-restarts: whether another epoch follows the end of one, after how long, and on which hosts. Pure: no
  * I/O. restart.c acts on it. */
-#ifndef HVD_LAUNCHER_JOB_RESTART_POLICY_H
-#define HVD_LAUNCHER_JOB_RESTART_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ uint32_t restart_delay(uint32_t before, uint64_t ran_for);
  * ranks, the hosts that were lost longest ago become usable again: they may have been booted. Returns how
  * many hosts stay lost. */
 size_t restart_choose(const struct host_list *hosts, uint32_t *lost, const struct plan_want *want);
-
-#endif

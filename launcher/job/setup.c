@@ -99,7 +99,7 @@ static int make_hosts(struct job *j, struct err *e)
     struct plan_want want = placement_want(j->config);
     if (limits_own(j->host_count, files, e) < 0)
         return -1;
-    j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
+    j->host = calloc(j->room.hosts ? j->room.hosts : 1, sizeof *j->host);
     if (!j->host)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
     for (uint32_t i = 0; i < j->host_count; i++)
@@ -116,6 +116,11 @@ static int set_up_job(struct job *j, struct err *e)
         find_agent(j, e) < 0 || split_interfaces(j, e) < 0)
         return -1;
     j->host_count = j->common.host_count = (uint32_t)plan_hosts(j->list, &want);
+    j->room.hosts = j->host_count;
+    if (j->config->elastic) {
+        j->common.host_count = 2; /* hosts may come: addresses are wanted */
+        j->room.hosts += ELASTIC_SESSIONS_MAX;
+    }
     return job_parts_open(j, e) < 0 ? -1 : make_hosts(j, e);
 }
 

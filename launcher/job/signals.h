@@ -1,6 +1,5 @@
 /* Signals to hvdrun, taken on the loop through one signalfd. */
-#ifndef HVD_LAUNCHER_JOB_SIGNALS_H
-#define HVD_LAUNCHER_JOB_SIGNALS_H
+#pragma once
 
 #include <signal.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ void signals_rest(struct signals *s);
 /* Blocks the same signals, so that none is lost before or between times when they are taken. */
 void signals_hold(uint64_t forwarded, sigset_t *before);
 void signals_close(struct signals *s);
-
-#endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/cli/engine_tuning.h"
+#include "common/protocol/contracts.h"
 #include "launcher/cli/list_options.h"
 #include "launcher/io/terminal.h"
 #include "launcher/job/core.h"
@@ -91,12 +92,17 @@ static uint32_t universe_size(const struct job *j)
     return slots > UINT32_MAX ? UINT32_MAX : slots > j->plan.size ? (uint32_t)slots : j->plan.size;
 }
 
-static void fill_host(Hvd__HostRanks *to, const char *name, const struct plan_host *host)
+static void fill_host(Hvd__HostRanks *to, const char *name, const struct plan_host *host, bool elastic)
 {
     hvd__host_ranks__init(to);
     to->name = (char *)name;
     to->first_rank = host->rank[0];
     to->ranks = host->ranks;
+    if (elastic) {
+        to->id = host->index;
+        to->worker = (uint32_t *)host->rank;
+        to->n_worker = host->ranks;
+    }
     if (plan_is_block(host))
         return;
     to->rank = (uint32_t *)host->rank;
@@ -204,6 +210,10 @@ static int fill_message(struct job *j, struct spawn_message *m, struct err *e)
     s->output_window = output_window(j->plan.size);
     s->max_line = (uint32_t)j->config->max_line;
     (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
+    s->elastic = j->config->elastic;
+    if (s->elastic) /* libraries that cannot change their size are not served */
+        s->contracts = (s->contracts & CONTRACT_ENV) |
+                       (s->contracts & (CONTRACT_PMIX | CONTRACT_PMI1) ? CONTRACT_NO_MPI : 0);
     terminal_size(&m->window);
     engine_tuning_fill(j->config, &j->env[0], &m->tuning);
     s->tuning = &m->tuning;
@@ -213,7 +223,7 @@ static int fill_message(struct job *j, struct spawn_message *m, struct err *e)
     placement_binding(j->config, &m->binding);
     s->binding = &m->binding;
     for (uint32_t k = 0; k < j->plan.host_count; k++) {
-        fill_host(&m->hosts[k], j->host_names[k], &j->plan.host[k]);
+        fill_host(&m->hosts[k], j->host_names[k], &j->plan.host[k], j->config->elastic);
         m->host_list[k] = &m->hosts[k];
     }
     s->host = m->host_list;
@@ -230,7 +240,7 @@ static int spawn_on_host(struct job *j, struct spawn_message *m, uint32_t k, str
     int rc = fill_workers(j, k, m->workers, m->worker_list, &m->window);
     s->worker = m->worker_list;
     s->n_worker = host->ranks;
-    s->host_index = k;
+    s->host_index = s->newcomer ? 0 : k;
     s->n_env = runs_here(j, host, 0) ? j->env[0].count : 0;
     for (size_t i = 0; i < s->n_program; i++)
         s->program[i]->n_env = runs_here(j, host, i + 1) ? j->env[i + 1].count : 0;
@@ -240,6 +250,41 @@ static int spawn_on_host(struct job *j, struct spawn_message *m, uint32_t k, str
         err_set(e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
     free_cores(m->workers, host->ranks);
     return rc;
+}
+
+/* ---- elastic jobs -------------------------------------------------------------------------------------- */
+
+void job_spawn_newcomers(struct job *j, uint32_t plan_host, struct err *e)
+{
+    struct spawn_message *m = new_message(j);
+    if (!m) {
+        err_set(e, ERR_MEMORY, "no memory to start more ranks");
+        return;
+    }
+    if (fill_message(j, m, e) == 0) {
+        m->spawn.newcomer = true;
+        m->host_list[0] = &m->hosts[plan_host];
+        m->spawn.n_host = 1;
+        (void)spawn_on_host(j, m, plan_host, e);
+    }
+    free_message(m);
+}
+
+void job_recruit(struct job *j, uint32_t plan_host, const uint32_t *rank, uint32_t n)
+{
+    Hvd__Worker worker[RECRUITS_MAX], *list[RECRUITS_MAX];
+    Hvd__Recruit recruit = HVD__RECRUIT__INIT;
+    for (uint32_t i = 0; i < n && i < RECRUITS_MAX; i++) {
+        hvd__worker__init(&worker[i]);
+        worker[i].rank = rank[i];
+        worker[i].local_rank = j->plan.rank[rank[i]].local_rank;
+        worker[i].cross_rank = j->plan.rank[rank[i]].cross_rank;
+        worker[i].cross_size = j->plan.rank[rank[i]].cross_size;
+        list[recruit.n_worker++] = &worker[i];
+    }
+    recruit.worker = list;
+    CONTROL(m, RECRUIT, recruit, &recruit);
+    host_send(job_host_of_plan(j, plan_host), &m);
 }
 
 static void release_host(struct host *h)

@@ -60,7 +60,7 @@ static int open_order(struct job *j, struct err *e)
     struct lease_order_state *s = state_of(j);
     if (j->config->wait_ms == JOB_WAIT_NO || j->config->agent == AGENT_JOB || j->host_count < 2)
         return 0;
-    s->host = malloc(j->host_count * sizeof(struct host *));
+    s->host = malloc(j->room.hosts * sizeof(struct host *));
     if (!s->host)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
     j->common.hold = true;

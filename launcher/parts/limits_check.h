@@ -1,8 +1,7 @@
 /* Too few descriptors or processes are said before a worker was started: what every host told in its Welcome
  * against the ranks that were placed on it, and our own descriptors against the hosts and files that we will
  * open. Arithmetic, but for limits_own. */
-#ifndef HVD_LAUNCHER_PARTS_LIMITS_CHECK_H
-#define HVD_LAUNCHER_PARTS_LIMITS_CHECK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ int limits_check(Hvd__Limit *const *limit, size_t count, const struct limits_nee
 int limits_check_own(uint64_t own, uint64_t used, uint64_t hosts, uint64_t files, struct err *e);
 /* limits_check_own with what this process has. */
 int limits_own(uint64_t hosts, uint64_t files, struct err *e);
-
-#endif

@@ -12,6 +12,7 @@
 struct link_set {
     Hvd__Link **link; /* by index in the plan; NULL until that host listens */
     uint32_t count;
+    uint32_t due; /* of the hosts with which the job begins: then all are told */
 };
 
 struct links_state {
@@ -28,8 +29,9 @@ static struct links_state *state_of(const struct job *j)
 static int open_sets(struct job *j, struct err *e)
 {
     struct links_state *s = state_of(j);
-    s->engines.link = calloc(j->plan.host_count, sizeof *s->engines.link);
-    s->sessions.link = calloc(j->plan.host_count, sizeof *s->sessions.link);
+    s->engines.link = calloc(j->room.hosts, sizeof(Hvd__Link *));
+    s->sessions.link = calloc(j->room.hosts, sizeof(Hvd__Link *));
+    s->engines.due = s->sessions.due = j->plan.host_count;
     if (s->engines.link && s->sessions.link)
         return 0;
     return err_set(e, ERR_MEMORY, "no memory for the links of %u hosts", j->plan.host_count);
@@ -64,15 +66,20 @@ static bool add_link(struct job *j, struct link_set *set, struct host *h, const 
     }
     copy->host = h->plan_index;
     set->link[h->plan_index] = copy;
-    return ++set->count == j->plan.host_count;
+    return h->plan_index < set->due && ++set->count == set->due;
 }
 
-static Hvd__Links list_links(const struct job *j, const struct link_set *set)
+static Hvd__Links list_links(const struct link_set *set)
 {
     Hvd__Links all = HVD__LINKS__INIT;
     all.link = set->link;
-    all.n_link = j->plan.host_count;
+    all.n_link = set->due;
     return all;
+}
+
+const Hvd__Link *links_of_engine(const struct job *j, uint32_t plan_host)
+{
+    return state_of(j)->engines.link[plan_host];
 }
 
 static const char *on_engine_link(struct job *j, struct host *h, const Hvd__Control *m)
@@ -80,9 +87,10 @@ static const char *on_engine_link(struct job *j, struct host *h, const Hvd__Cont
     struct link_set *set = &state_of(j)->engines;
     bool complete = add_link(j, set, h, m->link);
     j->has_engines = set->count > 0;
+    JOB_PARTS_CALL(j, engine_listens, j, h);
     if (!complete)
         return NULL;
-    Hvd__Links all = list_links(j, set);
+    Hvd__Links all = list_links(set);
     CONTROL(told, LINKS, links, &all);
     job_send_all(j, &told);
     return NULL;
@@ -108,7 +116,7 @@ static const char *on_session_link(struct job *j, struct host *h, const Hvd__Con
         return "nobody has asked for links";
     if (!add_link(j, &s->sessions, h, m->session_link))
         return NULL;
-    Hvd__Links all = list_links(j, &s->sessions);
+    Hvd__Links all = list_links(&s->sessions);
     CONTROL(told, SESSION_LINKS, session_links, &all);
     job_send_all(j, &told);
     return NULL;

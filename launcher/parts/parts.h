@@ -1,7 +1,6 @@
 /* The parts of a job, in the order in which the job calls their hooks (launcher/job/part.h), and the few
  * functions that the job or another part calls by name. */
-#ifndef HVD_LAUNCHER_PARTS_PARTS_H
-#define HVD_LAUNCHER_PARTS_PARTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +19,7 @@
     X(pty)             \
     X(links)           \
     X(rank_ends)       \
+    X(elastic)         \
     X(stack_dump)      \
     X(debugger)        \
     X(sweep)           \
@@ -45,6 +45,11 @@ void preflight_settle(struct job *j);
 int preflight_conclude(struct job *j);
 /* Has a session named a problem of its host? */
 bool preflight_has_problem(const struct job *j);
+
+/* ---- links.c ------------------------------------------------------------------------------------------- */
+
+/* The addresses at which the engine of a host listens; NULL: it does not listen yet. */
+const Hvd__Link *links_of_engine(const struct job *j, uint32_t plan_host);
 
 /* ---- dns_wait.c ---------------------------------------------------------------------------------------- */
 
@@ -105,5 +110,3 @@ void sweep_skip(struct job *j);
 
 /* Has a host named any? */
 bool leftovers_exist(const struct job *j);
-
-#endif

@@ -208,7 +208,7 @@ static int collect_faults(struct faults *f, const struct job *j)
         room += 2 + (told ? told->n_problem : 0);
     }
     *f = (struct faults){.item = calloc(room, sizeof *f->item),
-                         .limit = calloc(j->host_count, sizeof *f->limit)};
+                         .limit = calloc(j->room.hosts, sizeof *f->limit)};
     if (!f->item || !f->limit)
         return -1;
     for (uint32_t i = 0; i < j->host_count; i++)

@@ -28,7 +28,7 @@ static struct rank_ends_state *state_of(const struct job *j)
 static int open_ends(struct job *j, struct err *e)
 {
     struct rank_ends_state *s = state_of(j);
-    s->rank = calloc(j->plan.size, sizeof *s->rank);
+    s->rank = calloc(j->room.ranks, sizeof *s->rank);
     return s->rank ? 0 : err_set(e, ERR_MEMORY, "no memory for the ends of %u ranks", j->plan.size);
 }
 

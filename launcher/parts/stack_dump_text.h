@@ -1,6 +1,5 @@
 /* Stacks of the ranks of a job as text: ranks with the same stack share its lines. Pure. */
-#ifndef HVD_LAUNCHER_PARTS_STACK_DUMP_TEXT_H
-#define HVD_LAUNCHER_PARTS_STACK_DUMP_TEXT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void where_ranges(const uint32_t *ranks, size_t count, char *out, size_t size);
 /* At most `max_lines` lines, and one more when ranks are left out. `ranks` is reordered. */
 void where_text(struct where_rank *ranks, size_t count, size_t max_lines,
                 void (*line)(void *ctx, const char *text), void *ctx);
-
-#endif

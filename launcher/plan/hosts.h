@@ -7,8 +7,7 @@
  * else one. A host named k times without slots has k slots, which is what node files of batch systems mean.
  * Mixing both for one host is an error, and so are two users on one host. Names are checked so that none can
  * be taken for an option or a piece of shell by what carries it. */
-#ifndef HVD_LAUNCHER_PLAN_HOSTS_H
-#define HVD_LAUNCHER_PLAN_HOSTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ void hosts_resolve(struct host_spec *host, uint32_t slots);
 /* True for this host without a user: `here`, localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short
  * or full; may be NULL). */
 bool hosts_is_local(const struct host_spec *host, const char *hostname);
-
-#endif

@@ -1,6 +1,5 @@
 /* The options about placement (--map-by, --bind-to, --ppr, --rankfile ...) together, as numbers. */
-#ifndef HVD_LAUNCHER_PLAN_PLACEMENT_H
-#define HVD_LAUNCHER_PLAN_PLACEMENT_H
+#pragma once
 
 #include "common/base/err.h"
 #include "common/protocol/control.pb-c.h"
@@ -28,5 +27,3 @@ void placement_free(struct placement *p);
 struct plan_want placement_want(const struct config *config);
 /* The binding, for the sessions. */
 void placement_binding(const struct config *config, Hvd__Binding *binding);
-
-#endif

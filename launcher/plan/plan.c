@@ -423,6 +423,44 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
     return err_set(e, ERR_MEMORY, "no memory for a plan of %u ranks", size);
 }
 
+/* The hosts' lists in `to`, with room for `n` more behind that of `host`. */
+static void move_lists(struct plan *plan, uint32_t *to, uint32_t host, uint32_t n)
+{
+    uint32_t at = 0;
+    for (uint32_t h = 0; h < plan->host_count; h++) {
+        struct plan_host *p = &plan->host[h];
+        memcpy(to + at, p->rank, p->ranks * sizeof *to);
+        p->rank = to + at;
+        at += p->ranks + (h == host ? n : 0);
+    }
+    free(plan->by_host);
+    plan->by_host = to;
+}
+
+int plan_add(struct plan *plan, uint32_t host, uint32_t index, const uint32_t *local, uint32_t n,
+             struct err *e)
+{
+    uint32_t *lists = malloc((plan->size + (size_t)n) * sizeof *lists);
+    struct plan_rank *rank = realloc(plan->rank, (plan->size + (size_t)n) * sizeof *rank);
+    plan->rank = rank ? rank : plan->rank;
+    struct plan_host *hosts = realloc(plan->host, (plan->host_count + (size_t)1) * sizeof *hosts);
+    plan->host = hosts ? hosts : plan->host;
+    if (!lists || !rank || !hosts) {
+        free(lists);
+        return err_set(e, ERR_MEMORY, "no memory for %u more ranks", n);
+    }
+    if (host == plan->host_count)
+        plan->host[plan->host_count++] = (struct plan_host){.index = index, .rank = plan->by_host};
+    move_lists(plan, lists, host, n);
+    struct plan_host *p = &plan->host[host];
+    for (uint32_t i = 0; i < n; i++) {
+        lists[p->rank - lists + p->ranks++] = plan->size;
+        plan->rank[plan->size++] = (struct plan_rank){
+            .host = host, .local_rank = local[i], .cross_rank = host, .cross_size = plan->host_count};
+    }
+    return 0;
+}
+
 bool plan_is_block(const struct plan_host *host)
 {
     return host->rank[host->ranks - 1] - host->rank[0] == host->ranks - 1;

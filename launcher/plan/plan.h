@@ -11,8 +11,7 @@
  *
  * A host's local ranks are in the order of its ranks. cross_rank is a host's index among the hosts that have
  * that local rank, and cross_size their number, as Horovod defines them. */
-#ifndef HVD_LAUNCHER_PLAN_PLAN_H
-#define HVD_LAUNCHER_PLAN_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -76,11 +75,13 @@ size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want);
 /* Places the ranks over the first `count` hosts, none of which is `auto` any more. On -1 *plan is empty. */
 int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, const struct plan_want *want,
               struct err *e);
+/* Adds `n` ranks with these local ranks to a host of the plan; plan->host_count: to a new one, whose index in
+ * the host_list is `index`. Pointers into the plan are invalid then. On -1 nothing has changed. */
+int plan_add(struct plan *plan, uint32_t host, uint32_t index, const uint32_t *local, uint32_t n,
+             struct err *e);
 void plan_free(struct plan *plan);
 
 /* The number of ranks that fit on this host at least: `auto` counts as one slot. */
 uint32_t plan_room(const struct host_spec *host, const struct plan_want *want);
 /* True when the ranks of the host are consecutive. */
 bool plan_is_block(const struct plan_host *host);
-
-#endif

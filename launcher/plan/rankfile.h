@@ -5,8 +5,7 @@
  *   rank 2=+n1 slot=0:*        all cores of socket 0 of the second host
  *   rank 3=host2               not bound; # starts a comment
  */
-#ifndef HVD_LAUNCHER_PLAN_RANKFILE_H
-#define HVD_LAUNCHER_PLAN_RANKFILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ struct rankfile {
 struct rankfile *rankfile_parse(const char *bytes, size_t len, const char *path, struct err *e);
 struct rankfile *rankfile_read(const char *path, struct err *e);
 void rankfile_free(struct rankfile *f);
-
-#endif

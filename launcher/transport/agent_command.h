@@ -1,6 +1,5 @@
 /* The shell command line that runs hvdagent on a remote host. Pure. */
-#ifndef HVD_LAUNCHER_TRANSPORT_AGENT_COMMAND_H
-#define HVD_LAUNCHER_TRANSPORT_AGENT_COMMAND_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ int agent_command(const char *dir, const char *agent_path, char *const *argument
 int agent_command_wrap(const char *script, char *out, size_t size);
 /* Appends `text` to `out`, a string, as one quoted word of /bin/sh. -1 when it does not fit. */
 int agent_command_quote(const char *text, char *out, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* A transport over a child process of ours: its stdin and stdout are one end of a socketpair, its stderr a
  * pipe. local.c and exec.c share this file; they differ in the program that is executed and in its end. */
-#ifndef HVD_LAUNCHER_TRANSPORT_PROCESS_H
-#define HVD_LAUNCHER_TRANSPORT_PROCESS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ size_t process_write(struct transport *t, const void *bytes, size_t len);
 void process_close(struct transport *t);
 const char *process_peer_address(struct transport *t);
 void process_destroy(struct transport *t);
-
-#endif

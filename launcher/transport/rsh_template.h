@@ -1,7 +1,6 @@
 /* --rsh: a command line such as `ssh -J gateway` or `ssh -p {port} {user}@{host}`, turned into an argument
  * vector. Pure. */
-#ifndef HVD_LAUNCHER_TRANSPORT_RSH_TEMPLATE_H
-#define HVD_LAUNCHER_TRANSPORT_RSH_TEMPLATE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ void rsh_argv_free(struct rsh_argv *argv);
 /* True for a line in which srun or kubectl says that the remote command ended with a status. Their own exit
  * status says so as well, and the line must not hide the command's last line. */
 bool rsh_tells_status(const char *line);
-
-#endif

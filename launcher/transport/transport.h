@@ -6,8 +6,7 @@
  * opened on use). Everything happens on one libuv loop in one thread; no call blocks; callbacks never come
  * from inside start(), write() or close(), only from the loop. After closed() the transport is freed by its
  * owner with ops->destroy(). */
-#ifndef HVD_LAUNCHER_TRANSPORT_TRANSPORT_H
-#define HVD_LAUNCHER_TRANSPORT_TRANSPORT_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -87,5 +86,3 @@ extern const struct transport_ops transport_exec;  /* exec.c */
 /* The symbol that the ssh module exports; see common/process/module.h. */
 #define TRANSPORT_SSH_MODULE "ssh"
 #define TRANSPORT_SSH_SYMBOL "hvd_transport_ssh"
-
-#endif

@@ -21,6 +21,7 @@ if sys.version_info < (3, 11) or sys.implementation.name != "cpython":
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError("hvdrun needs a CPython with the GIL, and this is a free-threaded one")
 
+from hvdrun import elastic
 from hvdrun._hvd import Memory, alloc
 from hvdrun.arrays import (
     Adasum,
@@ -67,6 +68,7 @@ from hvdrun.exceptions import (
     HostsUpdatedInterrupt,
     HvdError,
     InvalidArgumentError,
+    LeftJobError,
     MismatchError,
     NotInitializedError,
     OutOfMemoryError,
@@ -105,6 +107,7 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "HvdError",
     "InvalidArgumentError",
+    "LeftJobError",
     "Max",
     "Memory",
     "Min",
@@ -135,6 +138,7 @@ __all__ = [
     "broadcast_async_",
     "cross_rank",
     "cross_size",
+    "elastic",
     "empty",
     "global_process_set",
     "grouped_allgather",

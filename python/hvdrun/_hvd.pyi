@@ -13,6 +13,7 @@ read-only and would be written. Each status of hvd.h becomes an exception of hvd
 
 `owner` is any object. The operation keeps it until its end, so it can hold the memory of a tuple.
 
+A blocking form may have one argument more, the time limit of Handle.wait. After WaitTimeoutError it is pending.
 Blocking forms and Handle.wait release the GIL and run signal handlers at least every 50 ms. If a handler raises
 (^C: KeyboardInterrupt), the operation stays pending, and keeps its buffers.
 
@@ -79,6 +80,12 @@ def init() -> None: ...
 def shutdown() -> None:
     """Leaves the job. DuplicateNameError: operations are pending, or memory of alloc_device() is in use."""
 
+def reset() -> None:
+    """Leaves the present membership of an elastic job and enters the next one. Memory of alloc() stays."""
+def membership() -> int:
+    """Returns the number of the present membership, from 1; 0: the job is not elastic."""
+def membership_changed() -> bool:
+    """Returns whether another membership waits. Other ranks may hear of it at another time."""
 def abort(why: str, /) -> None:
     """Says that this rank has failed: hvd_abort."""
 
@@ -138,18 +145,26 @@ def grouped_allreduce_async(
 def broadcast(name: str, buffer: BufferLike, root: int, set: int, owner: Any, /) -> None: ...
 def broadcast_async(name: str, buffer: BufferLike, root: int, set: int, owner: Any, /) -> Handle: ...
 def allgather(
-    name: str, input: BufferLike, rows: int, row_count: int, set: int, owner: Any, /
-) -> tuple[Memory, list[int]]:
-    """Gathers rows of row_count elements, which may be 0. Returns the bytes, and the rows of each rank."""
+    name: str, input: BufferLike, rows: int, row_count: int, output: Optional[BufferLike], set: int, owner: Any, /
+) -> tuple[Optional[Memory], list[int]]:
+    """Gathers rows of row_count elements, which may be 0. Returns the bytes, and the rows of each rank.
 
-def allgather_async(name: str, input: BufferLike, rows: int, row_count: int, set: int, owner: Any, /) -> Handle: ...
+    output: memory for the result, which is not returned then; None: there is none. ValueError, of this rank alone: it
+    has another number of elements than come.
+    """
+
+def allgather_async(
+    name: str, input: BufferLike, rows: int, row_count: int, output: Optional[BufferLike], set: int, owner: Any, /
+) -> Handle: ...
 def alltoall(
-    name: str, input: BufferLike, rows: int, row_count: int, splits: Optional[Sequence[int]], set: int, owner: Any, /
-) -> tuple[Memory, list[int]]:
-    """Exchanges rows. splits: the rows for each rank; None: equal parts. Returns as allgather does."""
+    name: str, input: BufferLike, rows: int, row_count: int, splits: Optional[Sequence[int]],
+    output: Optional[BufferLike], set: int, owner: Any, /,
+) -> tuple[Optional[Memory], list[int]]:
+    """Exchanges rows. splits: the rows for each rank; None: equal parts. output, and what is returned: as allgather."""
 
 def alltoall_async(
-    name: str, input: BufferLike, rows: int, row_count: int, splits: Optional[Sequence[int]], set: int, owner: Any, /
+    name: str, input: BufferLike, rows: int, row_count: int, splits: Optional[Sequence[int]],
+    output: Optional[BufferLike], set: int, owner: Any, /,
 ) -> Handle: ...
 def reducescatter(
     name: str, input: BufferLike, rows: int, row_count: int, output: BufferLike, op: int, set: int,
@@ -184,6 +199,10 @@ def join_async() -> Handle: ...
 
 def set_add(ranks: Sequence[int], /) -> int: ...
 def set_remove(set: int, /) -> None: ...
+def set_open(name: str, ranks: Sequence[int], /) -> int:
+    """Makes a set that only its ranks know, and that only they call for. Returns this rank's number of it."""
+
+def set_close(set: int, /) -> None: ...
 def set_rank(set: int, /) -> int: ...
 def set_size(set: int, /) -> int: ...
 def set_ranks(set: int, /) -> list[int]: ...

@@ -425,7 +425,7 @@ def allgather_async(
     chosen = set_id_of(process_set)
     array = _usable(array)
     rows, row_count = _rows_of(array)
-    handle = _hvd.allgather_async(name or next_name("allgather", chosen), array, rows, row_count, chosen, None)
+    handle = _hvd.allgather_async(name or next_name("allgather", chosen), array, rows, row_count, None, chosen, None)
     return Operation(handle, lambda memory: _gathered(array, memory, handle.rows or ()))
 
 
@@ -459,7 +459,7 @@ def alltoall_async(
     rows, row_count = _rows_of(array)
     handle = _hvd.alltoall_async(
         name or next_name("alltoall", chosen), array, rows, row_count,
-        None if splits is None else [int(split) for split in splits], chosen, None)
+        None if splits is None else [int(split) for split in splits], None, chosen, None)
 
     def finish(memory: Any) -> Any:
         received = handle.rows or []

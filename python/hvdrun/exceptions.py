@@ -16,6 +16,7 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "HvdError",
     "InvalidArgumentError",
+    "LeftJobError",
     "MismatchError",
     "NotInitializedError",
     "OutOfMemoryError",
@@ -36,6 +37,10 @@ class HvdError(RuntimeError):
 
 class HorovodInternalError(HvdError):
     """A collective operation failed: another rank, its host or an engine has gone, or a system call failed."""
+
+
+class LeftJobError(HvdError):
+    """This worker is not among the ranks of its elastic job any more. It should end with status 0."""
 
 
 class MismatchError(HorovodInternalError, ValueError):
@@ -105,6 +110,7 @@ _KINDS: Dict[int, Tuple[Type[HvdError], str]] = {
     -11: (ProcessSetError, "HVD_ERR_SET_FOREIGN"),
     -12: (ProcessSetError, "HVD_ERR_SET_EXISTS"),
     -13: (WaitTimeoutError, "HVD_ERR_TIMEOUT"),
+    -14: (LeftJobError, "HVD_ERR_LEFT"),
 }
 
 

@@ -38,6 +38,9 @@ __all__ = [
 ]
 
 
+_begun = 0
+
+
 def _check_comm(comm: Any) -> None:
     """hvdrun's jobs are of all ranks that were started together."""
     if comm is None:
@@ -60,13 +63,20 @@ def init(
 
     HorovodInternalError: hvdrun did not start this process as it starts workers, or a rank has died.
     """
+    global _begun
     was_initialized = _hvd.is_initialized()
     _hvd.init()
+    _begun += 1
     _check_comm(comm)
     watch()
     if was_initialized:
         return
     _begin_sets(process_sets)
+
+
+def begun() -> int:
+    """Returns how often init() has been called."""
+    return _begun
 
 
 def _begin_sets(wanted: Union[str, Sequence[sets.ProcessSet], None]) -> None:

@@ -190,11 +190,11 @@ def run(
     network_interfaces are options of hvdrun. executable: the Python of the ranks; default this one. use_gloo,
     use_mpi and mpi_args are for other launchers, and have no effect.
     ValueError: func cannot be pickled. RuntimeError: the job failed; has the status and the last lines of output.
-    NotImplementedError: an argument of elastic jobs.
+    NotImplementedError: an argument of elastic jobs: their functions come from a program, not from run().
     """
     elastic = (min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script, min_np, max_np)
     if any(argument is not None for argument in elastic):
-        raise NotImplementedError("run() starts jobs of a fixed size")
+        raise NotImplementedError("run() starts jobs of a fixed size: start elastic ones with hvdrun --min-np")
     mark = f"hvdrun-result-{secrets.token_hex(16)}"
     options = _options({
         "-np": num_proc if np is None else np, "--stdin": "all", "-H": hosts, "--hostfile": hostfile,

@@ -16,8 +16,7 @@
  *   exit.c        the end of the program
  *
  * The GIL protects all that is here. It is released in calls of hvd.h that may wait, copy or take a lock. */
-#ifndef HVD_PYTHON_BINDING_H
-#define HVD_PYTHON_BINDING_H
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -120,6 +119,7 @@ enum phase {
 struct call {
     const char *name;
     struct place in, out;
+    bool into;    /* an allgather or alltoall: `out` is the caller's */
     int op, rank; /* rank: the root, or the other rank */
     hvd_options options;
     size_t rows, row_count;
@@ -206,6 +206,8 @@ int rows_ask(struct operation *o);
 /* The answers are there: takes memory for the result. A status, with a sentence of malloc; 1: the result is
  * empty, and nothing is left to do. */
 int rows_answered(struct operation *o, char **sentence);
+/* A sentence of malloc: the rows are not as many as the caller's memory holds. NULL: they are. */
+char *rows_misfit(const struct operation *o);
 /* Begins the operation itself. A status. Without the GIL. */
 int rows_begin(struct operation *o);
 /* The operation has ended with success: sets result and rows. 0, or -1 with an exception. */
@@ -243,5 +245,3 @@ static inline int check_number(const char *function, Py_ssize_t given, Py_ssize_
 
 /* The stable ABI lacks a type for functions with METH_FASTCALL. */
 #define FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
-
-#endif

@@ -238,12 +238,25 @@ static int take_rows(struct operation *o, PyObject *const *a)
     return check_rows(o, &c->in, c->rows, c->row_count);
 }
 
-/* name, input, rows, row_count, set, owner */
+/* The caller's memory for the result; None: there is none. */
+static int take_result(struct operation *o, PyObject *output)
+{
+    struct call *c = &o->call;
+
+    if (output == Py_None)
+        return 0;
+    if (operation_keep(o, output, true, &c->out) != 0)
+        return -1;
+    c->into = true;
+    return check_same(o, &c->in, &c->out, c->out.count);
+}
+
+/* name, input, rows, row_count, output, set, owner */
 static struct operation *take_allgather(PyObject *const *a)
 {
-    struct operation *o = operation_new(KIND_ALLGATHER, a[0], a[5]);
+    struct operation *o = operation_new(KIND_ALLGATHER, a[0], a[6]);
 
-    return o && take_rows(o, a) == 0 && take_set(o, a[4]) == 0 ? o : give_up(o);
+    return o && take_rows(o, a) == 0 && take_result(o, a[4]) == 0 && take_set(o, a[5]) == 0 ? o : give_up(o);
 }
 
 static int take_splits(struct operation *o, PyObject *splits)
@@ -275,12 +288,15 @@ static int take_splits(struct operation *o, PyObject *splits)
     return 0;
 }
 
-/* name, input, rows, row_count, splits, set, owner */
+/* name, input, rows, row_count, splits, output, set, owner */
 static struct operation *take_alltoall(PyObject *const *a)
 {
-    struct operation *o = operation_new(KIND_ALLTOALL, a[0], a[6]);
+    struct operation *o = operation_new(KIND_ALLTOALL, a[0], a[7]);
 
-    return o && take_rows(o, a) == 0 && take_splits(o, a[4]) == 0 && take_set(o, a[5]) == 0 ? o : give_up(o);
+    return o && take_rows(o, a) == 0 && take_splits(o, a[4]) == 0 && take_result(o, a[5]) == 0 &&
+                   take_set(o, a[6]) == 0
+               ? o
+               : give_up(o);
 }
 
 /* name, input, rows, row_count, output, op, set, prescale, postscale, owner */
@@ -452,7 +468,8 @@ static PyObject *start_call(struct operation *o)
     return NULL;
 }
 
-static PyObject *run_call(struct operation *o)
+/* `seconds` below 0: without a limit. */
+static PyObject *run_call(struct operation *o, double seconds)
 {
     PyObject *result;
 
@@ -463,7 +480,7 @@ static PyObject *run_call(struct operation *o)
         operation_free(o);
         return NULL;
     }
-    if (operation_wait(o, -1) != 0) {
+    if (operation_wait(o, seconds) != 0) {
         PyObject *kind, *value, *trace;
         PyErr_Fetch(&kind, &value, &trace);
         operation_drop(o);
@@ -477,6 +494,13 @@ static PyObject *run_call(struct operation *o)
     return result;
 }
 
+/* The arguments of a call that waits: the call's own, then maybe a time limit. */
+static int take_limit(const char *name, PyObject *const *a, Py_ssize_t n, Py_ssize_t number, double *seconds)
+{
+    *seconds = -1;
+    return n == number + 1 ? take_time_limit(a + number, 1, seconds) : check_number(name, n, number);
+}
+
 /* NAME and NAME_async, with that number of arguments. */
 #define CALL(name, number)                                                                                   \
     static PyObject *start_##name(PyObject *module, PyObject *const *a, Py_ssize_t n)                        \
@@ -486,15 +510,16 @@ static PyObject *run_call(struct operation *o)
     }                                                                                                        \
     static PyObject *run_##name(PyObject *module, PyObject *const *a, Py_ssize_t n)                          \
     {                                                                                                        \
+        double seconds;                                                                                      \
         (void)module;                                                                                        \
-        return check_number(#name, n, number) == 0 ? run_call(take_##name(a)) : NULL;                        \
+        return take_limit(#name, a, n, number, &seconds) == 0 ? run_call(take_##name(a), seconds) : NULL;    \
     }
 
 CALL(allreduce, 9)
 CALL(grouped_allreduce, 8)
 CALL(broadcast, 5)
-CALL(allgather, 6)
-CALL(alltoall, 7)
+CALL(allgather, 7)
+CALL(alltoall, 8)
 CALL(reducescatter, 10)
 CALL(grouped_reducescatter, 10)
 CALL(send, 5)
@@ -512,8 +537,8 @@ PyMethodDef call_methods[] = {
     METHODS(allreduce, "name, input, output, op, set, prescale, postscale, compression, owner, "),
     METHODS(grouped_allreduce, "name, inputs, outputs, op, set, prescale, postscale, owner, "),
     METHODS(broadcast, "name, buffer, root, set, owner, "),
-    METHODS(allgather, "name, input, rows, row_count, set, owner, "),
-    METHODS(alltoall, "name, input, rows, row_count, splits, set, owner, "),
+    METHODS(allgather, "name, input, rows, row_count, output, set, owner, "),
+    METHODS(alltoall, "name, input, rows, row_count, splits, output, set, owner, "),
     METHODS(reducescatter, "name, input, rows, row_count, output, op, set, prescale, postscale, owner, "),
     METHODS(grouped_reducescatter,
             "name, inputs, rows, row_counts, outputs, op, set, prescale, postscale, owner, "),

@@ -15,6 +15,9 @@ static PyObject *start_job(PyObject *module, PyObject *unused)
 }
 
 /* 0, or -1 with an exception: something still needs the job. */
+enum { RESET_LIMIT_MS = 30000 };
+
+/* Nothing of this rank needs the job. 0, or an exception. */
 static int check_idle(void)
 {
     char text[160];
@@ -23,10 +26,10 @@ static int check_idle(void)
     operations_reap();
     under_way = operations_under_way();
     if (under_way > 0)
-        snprintf(text, sizeof text, "shutdown: %zu operations are pending: wait for them first", under_way);
+        snprintf(text, sizeof text, "%zu operations are pending: wait for them first", under_way);
     else if (memory > 0)
-        snprintf(text, sizeof text,
-                 "shutdown: %zu pieces of memory of alloc_device() are in use: delete them first", memory);
+        snprintf(text, sizeof text, "%zu pieces of memory of alloc_device() are in use: delete them first",
+                 memory);
     else
         return 0;
     return raise_status(HVD_ERR_IN_PROGRESS, text);
@@ -48,6 +51,44 @@ static PyObject *end_job(PyObject *module, PyObject *unused)
         memory_forget_devices();
     }
     return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+/* When a rank has died, all operations end with an error, though not all in one moment: waits for them. */
+static int wait_until_idle(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    int left;
+
+    for (left = RESET_LIMIT_MS; left > 0; left--) {
+        operations_reap();
+        if (operations_under_way() == 0)
+            break;
+        Py_BEGIN_ALLOW_THREADS nanosleep(&pause, NULL);
+        Py_END_ALLOW_THREADS if (PyErr_CheckSignals() != 0) return -1;
+    }
+    return check_idle();
+}
+
+/* To the next membership of an elastic job; in a job that is not elastic to its next epoch. */
+static PyObject *reset_job(PyObject *module, PyObject *unused)
+{
+    int status;
+
+    (void)module, (void)unused;
+    if (hvd_is_initialized() == 1 && wait_until_idle() != 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = hvd_is_initialized() == 1 ? hvd_reset() : hvd_init();
+    Py_END_ALLOW_THREADS job_epoch++;
+    memory_forget_devices();
+    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+static PyObject *has_membership_changed(PyObject *module, PyObject *unused)
+{
+    int changed = hvd_membership_changed();
+
+    (void)module, (void)unused;
+    return changed >= 0 ? PyBool_FromLong(changed) : raise_last(changed);
 }
 
 static PyObject *abort_job(PyObject *module, PyObject *why)
@@ -82,6 +123,7 @@ NUMBER(local_rank)
 NUMBER(local_size)
 NUMBER(cross_rank)
 NUMBER(cross_size)
+NUMBER(membership)
 
 static PyObject *get_version(PyObject *module, PyObject *unused)
 {
@@ -153,6 +195,9 @@ static PyObject *stop_timeline(PyObject *module, PyObject *unused)
 static PyMethodDef job_methods[] = {
     {"init", start_job, METH_NOARGS, "init(): joins the job; returns when every rank has called it"},
     {"shutdown", end_job, METH_NOARGS, "shutdown(): leaves the job"},
+    {"reset", reset_job, METH_NOARGS, "reset(): goes on with the ranks of the next membership"},
+    {"membership", get_membership, METH_NOARGS, "membership() -> int: its number; 0: not elastic"},
+    {"membership_changed", has_membership_changed, METH_NOARGS, "membership_changed() -> bool"},
     {"abort", abort_job, METH_O, "abort(why, /): says that this rank has failed"},
     {"is_initialized", is_initialized, METH_NOARGS, "is_initialized() -> bool"},
     {"rank", get_rank, METH_NOARGS, "rank() -> int: this worker among all of the job"},

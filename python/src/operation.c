@@ -159,6 +159,11 @@ static void end_operation(struct operation *o, int status, char *text)
     o->phase = PHASE_ENDED;
     o->status = status;
     o->text = text;
+    if (status == HVD_ERR_MEMORY && (text = rows_misfit(o))) {
+        free(o->text);
+        o->text = text;
+        o->status = HVD_ERR_INVALID;
+    }
     if (status == HVD_SUCCESS && o->sizes && rows_take(o) != 0) {
         PyErr_Clear();
         o->status = HVD_ERR_MEMORY;

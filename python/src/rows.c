@@ -95,6 +95,8 @@ static void *allocate_result(void *operation, size_t rows)
 
     if (__builtin_mul_overflow(rows, o->call.row_count * dtype_bytes(o->call.in.dtype), &s->bytes))
         return NULL;
+    if (o->call.into)
+        return rows * o->call.row_count == o->call.out.count ? o->call.out.address : NULL;
     s->memory = memory_take_private(s->bytes);
     return s->memory;
 }
@@ -154,6 +156,17 @@ static size_t count_rows(const struct sizes *s)
     return rows;
 }
 
+char *rows_misfit(const struct operation *o)
+{
+    char text[TEXT_BYTES];
+
+    if (!o->sizes || !o->call.into || count_rows(o->sizes) * o->call.row_count == o->call.out.count)
+        return NULL;
+    snprintf(text, sizeof text, "tensor \"%s\": the output has %zu elements, and %zu come", o->call.name,
+             o->call.out.count, count_rows(o->sizes) * o->call.row_count);
+    return strdup(text);
+}
+
 int rows_answered(struct operation *o, char **sentence)
 {
     struct sizes *s = o->sizes;
@@ -166,6 +179,12 @@ int rows_answered(struct operation *o, char **sentence)
         s->rows_of[i] = (size_t)s->heard[i].rows;
     if (__builtin_mul_overflow(count_rows(s), o->call.row_count * dtype_bytes(o->call.in.dtype), &bytes))
         bytes = SIZE_MAX;
+    if (o->call.into) {
+        if (count_rows(s) * o->call.row_count == o->call.out.count)
+            return o->call.row_count == 0;
+        *sentence = rows_misfit(o);
+        return HVD_ERR_INVALID;
+    }
     o->result = memory_new(bytes, o->call.in.on_device ? MEMORY_DEVICE : MEMORY_PRIVATE);
     if (!o->result) {
         PyErr_Clear();
@@ -179,7 +198,7 @@ int rows_begin(struct operation *o)
 {
     struct sizes *s = o->sizes;
     const struct call *c = &o->call;
-    void *out = memory_address(o->result);
+    void *out = c->into ? c->out.address : memory_address(o->result);
 
     if (o->kind == KIND_ALLGATHER)
         return hvd_allgather_async(c->name, c->in.address, c->rows, c->row_count, (hvd_dtype)c->in.dtype, out,
@@ -193,12 +212,12 @@ int rows_take(struct operation *o)
 {
     struct sizes *s = o->sizes;
 
-    if (!o->result) {
+    if (!o->result && !o->call.into) {
         o->result = memory_adopt(s->memory, s->bytes);
         s->memory = NULL;
+        if (!o->result)
+            return -1;
     }
-    if (!o->result)
-        return -1;
     o->rows = PyList_New((Py_ssize_t)s->ranks);
     for (size_t i = 0; o->rows && i < s->ranks; i++) {
         PyObject *rows = PyLong_FromSize_t(s->rows_of[i]);
@@ -214,7 +233,7 @@ void rows_free(struct operation *o)
     if (!o->sizes)
         return;
     if (o->sizes->bytes > 0)
-        free(o->sizes->memory);
+        free(o->sizes->memory); /* NULL of one into the caller's memory */
     free(o->sizes->rows_of);
     free(o->sizes->heard);
     free(o->sizes->told);

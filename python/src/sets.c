@@ -64,17 +64,45 @@ static PyObject *add_set(PyObject *module, PyObject *sequence)
     return status == HVD_SUCCESS ? PyLong_FromLong(set) : raise_last(status);
 }
 
-static PyObject *remove_set(PyObject *module, PyObject *number)
+static PyObject *open_set(PyObject *module, PyObject *const *a, Py_ssize_t number)
+{
+    const char *name = NULL;
+    Py_ssize_t n;
+    hvd_set set = 0;
+    int status, *ranks;
+
+    (void)module;
+    if (check_number("set_open", number, 2) != 0 || !(name = PyUnicode_AsUTF8AndSize(a[0], NULL)) ||
+        (n = PySequence_Size(a[1])) < 0 || !(ranks = take_ranks(a[1], n)))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = hvd_set_open(name, ranks, (int)n, &set);
+    Py_END_ALLOW_THREADS free(ranks);
+    return status == HVD_SUCCESS ? PyLong_FromLong(set) : raise_last(status);
+}
+
+/* Calls hvd_set_remove or hvd_set_close. */
+static PyObject *end_set(PyObject *number, int (*end)(hvd_set set))
 {
     hvd_set set;
     int status;
 
-    (void)module;
     if (take_id(number, &set) != 0)
         return NULL;
     operations_reap();
-    Py_BEGIN_ALLOW_THREADS status = hvd_set_remove(set);
+    Py_BEGIN_ALLOW_THREADS status = end(set);
     Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
+static PyObject *remove_set(PyObject *module, PyObject *number)
+{
+    (void)module;
+    return end_set(number, hvd_set_remove);
+}
+
+static PyObject *close_set(PyObject *module, PyObject *number)
+{
+    (void)module;
+    return end_set(number, hvd_set_close);
 }
 
 static PyObject *rank_in(PyObject *module, PyObject *number)
@@ -141,6 +169,8 @@ static PyObject *list_ids(PyObject *module, PyObject *unused)
 PyMethodDef set_methods[] = {
     {"set_add", add_set, METH_O, "set_add(ranks, /) -> int: makes a process set; all ranks call it"},
     {"set_remove", remove_set, METH_O, "set_remove(set, /): removes a process set; all ranks call it"},
+    {"set_open", FAST(open_set), "set_open(name, ranks, /) -> int: makes a set that only its ranks know"},
+    {"set_close", close_set, METH_O, "set_close(set, /): closes a set of set_open; its ranks call it"},
     {"set_rank", rank_in, METH_O, "set_rank(set, /) -> int: this rank's index in the set"},
     {"set_size", size_in, METH_O, "set_size(set, /) -> int: the number of ranks"},
     {"set_ranks", ranks_in, METH_O, "set_ranks(set, /) -> list: the ranks, ascending"},

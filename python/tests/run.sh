@@ -10,7 +10,7 @@
 #
 # A module may say, in comments at the beginning of lines:
 #   # RANKS = 2 4    numbers of ranks (1 2 4); 0 is without hvdrun: the module starts jobs itself
-#   # LIMIT = 60     seconds for a job (30)
+#   # LIMIT = 60     seconds for a job (60); then hvdrun prints where each rank is
 #   # SLOW = True    left out of `quick`
 #   # JOB = torch    runs in one job with the others of that word: what they import takes long
 # And a test may be left out of `quick`, which the ranks see in HVD_QUICK_TESTS.
@@ -47,7 +47,8 @@ wanted() { # FILE
 
 run_job() { # NAME RANKS LIMIT VARIABLE... -- FILE...
     local name="$1 with $2 ranks" limit=$3 status start=() variables=()
-    [ "$2" = 0 ] || start=("$BUILD/hvdrun" -np "$2")
+    limit=$((limit * factor))
+    [ "$2" = 0 ] || start=("$BUILD/hvdrun" --timeout "$limit" -np "$2")
     shift 3
     for (( ; $# > 0; )); do
         [ "$1" != -- ] || break
@@ -56,7 +57,7 @@ run_job() { # NAME RANKS LIMIT VARIABLE... -- FILE...
     done
     shift
     [ ${#variables[@]} = 0 ] || name+=" and ${variables[*]}"
-    "$BUILD/tests/contain" $((limit * factor)) 5 "${start[@]}" env "${variables[@]}" "${python[@]}" "$top/python/tests/job.py" "$@" \
+    "$BUILD/tests/contain" $((limit + 20)) 5 "${start[@]}" env "${variables[@]}" "${python[@]}" "$top/python/tests/job.py" "$@" \
         > "$out" 2>&1 < /dev/null
     status=$?
     case $status in
@@ -76,7 +77,7 @@ run_job() { # NAME RANKS LIMIT VARIABLE... -- FILE...
 run_jobs() { # NAME FILE...: one for each number of ranks
     local name=$1 ranks file limit=0
     shift
-    for file; do limit=$((limit + $(setting "$file" LIMIT 30))); done
+    for file; do limit=$((limit + $(setting "$file" LIMIT 60))); done
     for ranks in $(setting "$1" RANKS '1 2 4'); do
         run_job "$name" "$ranks" "$limit" -- "$@"
         [ "$mode" != all ] || [ "$ranks" != 2 ] || [ -n "${SANITIZE:-}" ] || run_job "$name" 2 "$((limit * 2))" PYTHONMALLOC=debug -- "$@"

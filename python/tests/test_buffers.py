@@ -141,7 +141,7 @@ class Interfaces(RankTest):
         with self.assertRaises(ValueError):
             _hvd.grouped_allreduce("g", [np.ones(2), np.ones(2, "f")], None, 1, 0, 1.0, 1.0, None)
         with self.assertRaises(ValueError):
-            _hvd.allgather("g", np.ones(6), 4, 2, 0, None)
+            _hvd.allgather("g", np.ones(6), 4, 2, None, 0, None)
         with self.assertRaises(ValueError):
             _hvd.reducescatter("g", np.ones(6), 6, 1, np.ones(7), 1, 0, 1.0, 1.0, None)
 

@@ -4,6 +4,7 @@
 
 import glob
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -38,7 +39,7 @@ class Ends(unittest.TestCase):
                     time.sleep(0.2)
 
             for call in range(3):
-                handle = _hvd.allgather_async(f"slow.{call}", bytearray(0), 4, 0, 0, Owner())
+                handle = _hvd.allgather_async(f"slow.{call}", bytearray(0), 4, 0, None, 0, Owner())
                 time.sleep(0.1)
                 thread = threading.Thread(target=_hvd.pending)
                 thread.start()
@@ -155,6 +156,68 @@ class Ends(unittest.TestCase):
         self.assertEqual(job.returncode, 3)
         self.assertIn("HVD_ERR_PEER", job.stdout)
         self.assertIn("rank 1", job.stdout)
+
+    def test_sys_exit_is_told_before_python_ends(self):
+        """The others need not wait for the exit handlers, which may take long."""
+        for status, leave in ((7, "sys.exit(7)"), (1, "sys.exit('no data')"), (3, "(lambda: sys.exit(3))()")):
+            with self.subTest(leave=leave):
+                job = run(f"""
+                    import atexit
+                    if rank == 1:
+                        atexit.register(time.sleep, 3)
+                        print("ends", time.monotonic(), flush=True)
+                        {leave}
+                    try:
+                        hvd.allreduce(b"x", name="waits", op=hvd.Sum)
+                    except hvd.HorovodInternalError as error:
+                        print("told", time.monotonic(), error, flush=True)
+                        time.sleep(4)
+                    """)
+                told = re.search(r"^told (\S+) (.*)$", job.stdout, re.M)
+                ends = re.search(r"^ends (\S+)$", job.stdout, re.M)
+                self.assertEqual(job.returncode, status, job)
+                self.assertLess(float(told[1]) - float(ends[1]), 1, job)
+                self.assertIn("rank 1 on", told[2])
+                self.assertIn("SystemExit", told[2])
+                self.assertIn("rank 1 on", job.stderr)
+
+    def test_sys_exit_that_is_caught(self):
+        self.ends_well("""
+            import pickle
+
+            def call(status):
+                try:
+                    sys.exit(status)
+                except SystemExit as error:
+                    return error
+
+            kept = [call(4), call("words"), call(0)]
+            assert [error.code for error in kept] == [4, "words", 0] and type(call(5)).__name__ == "SystemExit"
+            assert call(kept[0]) is kept[0] and call((6,)).code == 6 and call(()).code is None
+            assert type(pickle.loads(pickle.dumps(kept[1]))) is SystemExit
+            hvd.allreduce(b"abc", op=hvd.Sum)
+            """)
+
+    def test_sys_exit_that_becomes_another_end(self):
+        for end in ("sys.exit(0)", "raise SystemExit(0)", "raise SystemExit", "sys.exit()"):
+            with self.subTest(end=end):
+                self.ends_well(f"""
+                    hvd.allreduce(b"abc", op=hvd.Sum)
+                    try:
+                        sys.exit(3)
+                    except SystemExit:
+                        {end}
+                    """)
+                self.ends_well(f"""
+                    def leave():
+                        try:
+                            sys.exit(3)
+                        finally:
+                            {end}
+
+                    hvd.allreduce(b"abc", op=hvd.Sum)
+                    leave()
+                    """)
 
     def test_debug_allocator(self):
         """Python's own checks of memory, and its warnings."""

@@ -1,6 +1,5 @@
 /* The parts of hvd_bench share this: the options, one measurement, its report. */
-#ifndef TESTS_BENCH_BENCH_H
-#define TESTS_BENCH_BENCH_H
+#pragma once
 
 #include <hvd.h>
 
@@ -70,5 +69,3 @@ void bench_ops_run(const struct options *o);
 void bench_model_list(void);
 void bench_model_run(const struct options *o);
 void bench_growth_run(const struct options *o);
-
-#endif

@@ -2,7 +2,7 @@
 # peer is installed; run.sh says which are missing.
 BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor wire_floor delay_link line_delay) $(addprefix $(BUILD)/bench/,$(notdir $(wildcard tests/bench/*.py)))
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
-BENCH_TOOLS += $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
+BENCH_TOOLS += $(BUILD)/bench/elastic_step $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
 BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),\
     $(foreach program,ops start first,$(BUILD)/bench/mpi_$(program).$(mpi))))
@@ -25,6 +25,11 @@ $(BUILD)/bench/gloo_central: $(call obj,tests/bench/gloo_central.c agent/rendezv
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lpthread
+
+$(BUILD)/bench/elastic_step: $(call obj,tests/bench/elastic_step.c) $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 
 $(BUILD)/obj/tests/bench/pmix_fence.o: CFLAGS_ALL += $(call pkg_cflags,pmix)
 $(BUILD)/bench/pmix_fence: $(BUILD)/obj/tests/bench/pmix_fence.o

@@ -1,6 +1,5 @@
 /* All benches treat a call alike: end on its error, check it, time it. */
-#ifndef TESTS_BENCH_BENCH_CALL_H
-#define TESTS_BENCH_BENCH_CALL_H
+#pragma once
 
 extern int bench_rank;
 
@@ -8,5 +7,3 @@ extern int bench_rank;
 _Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void bench_check(int status, const char *what);
 double bench_now_us(void);
-
-#endif

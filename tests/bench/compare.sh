@@ -4,7 +4,7 @@
 #
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc, hvd_persistent, hvd_shared (ours; the
 # last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, floor_wire, exchange.
-# What is called python_... is a program of python.sh, which prints lines for several columns.
+# Names python_... and c10d_... are programs of python.sh and torch.sh, which print lines for several columns.
 
 limit_ms=${BENCH_LIMIT_MS:-60}
 kept=${BENCH_KEEP:-$scratch/lines}
@@ -81,6 +81,7 @@ run_one() { # NAME OP BYTES TURN
     floor_wire) command=("$build/hvdrun" "${where[@]}" "$build/bench/wire_floor" "$3") ;;
     exchange) command=("$build/hvdrun" "${where[@]}" "$build/bench/exchange_floor") ;; # prints floor, too
     python_*) python_command "$1" "$op" "$3" ;;
+    c10d_*) torch_command "$1" "$op" "$3" ;;
     esac
     # shellcheck disable=SC2086 # $with is a command and its arguments
     "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" 2> "$scratch/err" < /dev/null | keep_lines "$1" "$2" "$4"
@@ -88,7 +89,7 @@ run_one() { # NAME OP BYTES TURN
 
 keep_lines() { # NAME OP TURN; of a NAME that prints lines for several columns each has its own
     local name=''
-    case $1 in exchange | python_*) ;; *) name="\"name\":\"$1\"," ;; esac
+    case $1 in exchange | python_* | c10d_*) ;; *) name="\"name\":\"$1\"," ;; esac
     sed -E "s/^\{/{$name\"row\":\"$2\",\"turn\":\"$run_id.$3\",/" >> "$lines"
 }
 
@@ -99,7 +100,7 @@ misfortune() { # NAME STATUS
     case $2 in 124 | 137) why=hung said_in_full="ended after $longest s" ;; *) said_in_full=$(grep -m 1 . "$scratch/err") || said_in_full="fails with $2" ;; esac
     case " $said " in *" $1:"*) ;; *) said="$said $1:$why" ;; esac
     case $1 in
-    hvd_* | floor | floor_malloc | floor_wire | python_*) trouble "$1: $said_in_full" ;;
+    hvd_* | floor | floor_malloc | floor_wire | python_* | c10d_*) trouble "$1: $said_in_full" ;;
     *) echo "  $1: $said_in_full" ;;
     esac
 }

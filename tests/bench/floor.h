@@ -1,7 +1,6 @@
 /* Shared by the floors that run under hvdrun: a clock, connections between ranks, and the line of a
  * figure. */
-#ifndef TESTS_BENCH_FLOOR_H
-#define TESTS_BENCH_FLOOR_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/socket.h>
@@ -29,5 +28,3 @@ struct addrinfo *floor_find_rank_0(void);
 
 /* Sorts `us`, the times of `count` iterations, and prints them as hvd_bench does. */
 void floor_report(const struct floor_row *row, double *us, int count);
-
-#endif

@@ -20,12 +20,16 @@ python_command() { # NAME OP BYTES
     esac
 }
 
+python_is_ready() {
+    [ -e "$build/python/hvdrun/_hvd.abi3.so" ] || { echo "  left out: the package is not built (python3-dev)"; return 1; }
+    have_torch || { echo "  left out: $python has no torch (apt install python3-torch, or PYTHON=...)"; return 1; }
+    "$python" -m compileall -q "$build/python" # as pip and make install do
+}
+
 part_python() {
     local n shape
     title "Python: $("$python" -c 'import sys; print(sys.version.split()[0])' 2>&1 | tail -n 1) ($python)"
-    [ -e "$build/python/hvdrun/_hvd.abi3.so" ] || { echo "  left out: the package is not built (python3-dev)"; return 0; }
-    have_torch || { echo "  left out: $python has no torch (apt install python3-torch, or PYTHON=...)"; return 0; }
-    "$python" -m compileall -q "$build/python" # as pip and make install do
+    python_is_ready || return 0
     echo "  torch $("$python" -c 'import torch; print(torch.__version__)' 2> /dev/null)"
     python_operations
     python_memory '2 ranks' 0.3

@@ -54,3 +54,16 @@ def through_optimizer(model, x, rank):
     stay()
     optimizer.synchronize()
     return stay, optimizer.synchronize
+
+
+def through_parallel(parallel, x, rank):
+    """Does a step of torch's DistributedDataParallel. Returns two calls: a step whose gradients stay on the rank, and one whose do not."""
+    def step():
+        parallel(x).backward(gradient(rank))
+
+    def stay():
+        with parallel.no_sync():
+            step()
+
+    step()
+    return stay, step

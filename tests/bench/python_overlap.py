@@ -41,7 +41,8 @@ def main():
     share = python_lines.median(wire) / len(counts)
     for _ in range(2):  # on a busy machine it takes longer than that: again with less
         model.work = work_for(share)
-        share *= python_lines.median(wire) / python_lines.median(python_lines.repeat({"stay": stay}, 3)["stay"])
+        stays = python_lines.repeat({"stay": stay, "wire": synchronize}, 3)["stay"]
+        share *= python_lines.median(wire) / python_lines.median(stays)
     model.work = work_for(share)
     times = python_lines.repeat({"compute": stay, "step": step}, 3)
     for name, each in (("wire", wire), *times.items()):

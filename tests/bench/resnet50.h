@@ -1,8 +1,7 @@
 /* The gradients of ResNet-50, from its layer table (He et al., 2015, with biases only where batch
  * normalization and the last layer have them): 161 tensors, 25,557,032 parameters. The order is that of
  * backward: the last layer's come first. */
-#ifndef TESTS_BENCH_RESNET50_H
-#define TESTS_BENCH_RESNET50_H
+#pragma once
 
 #include <stddef.h>
 
@@ -55,5 +54,3 @@ static inline int resnet50(size_t *count)
         sum += count[i];
     return sum == RESNET50_PARAMETERS ? 0 : -1;
 }
-
-#endif

@@ -32,8 +32,11 @@
 # growth     100, 1000 and 10,000 tensors in flight; what the engine takes while nobody wants anything
 # hosts      as allreduce, on 2 hosts x 1 rank, 2x2 and 4x1 (namespaces; root); 4 B beside a blocking exchange and two futex wakes
 # shaped     64 MiB over links of 1 Gbit/s and 1 ms, and of 300 Mbit/s, beside what iperf3 --bidir carries
+# elastic    ranks that are killed and replaced, and a host that is cut off: how long the others stand still, on 2x2 (namespaces; root)
 # python     4 B and 64 MiB from torch and NumPy beside C; 64 MiB of ordinary memory beside the peers, here and on hosts; a step of
 #            ResNet-50 through DistributedOptimizer beside DDP over gloo; how much of it a backward pass hides; what an import costs
+# torch      torch.distributed on the backend hvd and on gloo, in one job: all_reduce, new_group, a step of DDP and of fully_shard; 64 MiB
+#            on hosts
 # gloo       clients with the protocol of Horovod's Gloo controller, 64 on each of 4 hosts (namespaces; root) whose links are shaped
 #            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
 #
@@ -44,7 +47,7 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,python,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
+known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,elastic,python,torch,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
@@ -161,8 +164,12 @@ mpirun=(mpirun.openmpi --oversubscribe)
 . "$here/engine.sh"
 # shellcheck source=tests/bench/across.sh
 . "$here/across.sh"
+# shellcheck source=tests/bench/elastic.sh
+. "$here/elastic.sh"
 # shellcheck source=tests/bench/python.sh
 . "$here/python.sh"
+# shellcheck source=tests/bench/torch.sh
+. "$here/torch.sh"
 
 # One run of the clients: $scratch/gloo.out and .err; prints the time from when the last has begun until the last has met all, in ms.
 gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun

@@ -12,6 +12,8 @@ static const char *const type_names[] = {
     [OPTION_MODE] = "mode",       [OPTION_TEXT] = "text",       [OPTION_LIST] = "list",
 };
 
+#define TYPES (sizeof type_names / sizeof *type_names)
+
 static void print_fact(const char *name, const char *value)
 {
     if (value)
@@ -30,7 +32,8 @@ static const char *long_flag(const char *flags)
 
 static void print_row(const char *program, const struct option_spec *row)
 {
-    printf("%s %s: %s, as %s", program, long_flag(row->flags), type_names[row->type], row->flags);
+    printf("%s %s: %s, as %s", program, long_flag(row->flags),
+           row->type < TYPES ? type_names[row->type] : "range", row->flags);
     if (row->min != 0 || row->max != 0)
         printf("; %lld to %lld", (long long)row->min, (long long)row->max);
     print_fact("value", row->metavar && row->metavar[0] == '[' ? "may be left out" : NULL);

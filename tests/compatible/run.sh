@@ -33,8 +33,8 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-e0f879a6 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 18 | SHM_VERSION 18: names are forgotten
-e0f879a6 | abi + hvdrun of present, libhvd of base: the control region has layout 18, this libhvd speaks 16 | SHM_VERSION 18: names are forgotten
+e0f879a6 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 19 | SHM_VERSION 19: names are forgotten, a host's buffer
+e0f879a6 | abi + hvdrun of present, libhvd of base: the control region has layout 19, this libhvd speaks 16 | SHM_VERSION 19: names are forgotten, a host's buffer
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
@@ -47,11 +47,11 @@ e0f879a6 | abi + hvdrun of present, libhvd of base: the control region has layou
 02b5696f | abi + extern int hvd_allgather_alloc | a result whose size the caller learns first
 02b5696f | abi + T hvd_alltoall_alloc | a result whose size the caller learns first
 02b5696f | abi + extern int hvd_alltoall_alloc | a result whose size the caller learns first
-ec586fd | abi - hvd_options: /*     40      |      24 */    uint32_t reserved | hvd_options.shape takes the place of one
-ec586fd | abi + hvd_options: /*     40      |       4 */    uint32_t shape | the dimensions must be the same on all ranks
-ec586fd | abi + hvd_options: /*     44      |      20 */    uint32_t reserved | hvd_options.shape takes the place of one
-8e128c9 | abi - hvd_options: /*     28      |       4 */    uint32_t reserved_before | hvd_options.will_wait takes its place
-8e128c9 | abi + hvd_options: /*     28      |       4 */    uint32_t will_wait | an _async call as fast as a blocking one
+e277fec | abi - hvd_options: /*     40 | hvd_options.shape takes the place of one
+e277fec | abi + hvd_options: /*     40 | the dimensions must be the same on all ranks
+e277fec | abi + hvd_options: /*     44 | hvd_options.shape takes the place of one
+e277fec | abi - hvd_options: /*     28 | hvd_options.will_wait takes its place
+e277fec | abi + hvd_options: /*     28 | an _async call as fast as a blocking one
 END
 }
 

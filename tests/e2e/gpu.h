@@ -1,6 +1,5 @@
 /* A GPU, as the workers of end-to-end tests use one: memory that the host cannot touch, and a stream. */
-#ifndef HVD_TESTS_E2E_GPU_H
-#define HVD_TESTS_E2E_GPU_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ void gpu_captured(bool own);
 void gpu_fail(const char *list);
 /* How often these have waited. */
 int gpu_waits(void);
-
-#endif

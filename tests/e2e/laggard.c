@@ -1,5 +1,8 @@
 /* laggard MILLISECONDS RANK...: all ranks reduce "grad.3" twice, and the given ones come so much later to the
- * second time. Then a barrier, rank 0 broadcasts 1 MiB, a moment, and hvd_shutdown. */
+ * second time. Then a barrier, rank 0 broadcasts 1 MiB, a moment, and hvd_shutdown.
+ *
+ * LAGGARD_PIECES: all ranks reduce "pieces" instead, of private memory that goes piece by piece. The given
+ * ranks begin with the others, and do their part so much later. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +10,8 @@
 
 #include "tests/e2e/worker.h"
 
-#define LARGE (1u << 18)
+#define LARGE  (1u << 18)
+#define PIECES (3u << 20) /* elements: 12 MiB */
 
 static bool done;
 
@@ -17,6 +21,19 @@ static void stay(void)
 {
     if (!done)
         usleep(500000);
+}
+
+static void pass_pieces(bool late, const char *milliseconds)
+{
+    const hvd_options will_wait = {.will_wait = 1};
+    float *x = calloc(PIECES, sizeof *x);
+    hvd_handle handle;
+
+    must(hvd_allreduce_async("pieces", x, x, PIECES, HVD_FLOAT32, HVD_SUM, &will_wait, &handle), "pieces");
+    if (late)
+        usleep((useconds_t)strtol(milliseconds, NULL, 10) * 1000);
+    must(hvd_wait(handle), "the end of pieces");
+    free(x);
 }
 
 int main(int argc, char **argv)
@@ -32,7 +49,9 @@ int main(int argc, char **argv)
     must(hvd_init(), "hvd_init");
     for (int i = 2; i < argc; i++)
         late = late || strtol(argv[i], NULL, 10) == hvd_rank();
-    for (int round = 0; round < 2; round++) {
+    if (getenv("LAGGARD_PIECES"))
+        pass_pieces(late, argv[1]);
+    for (int round = 0; round < 2 && !getenv("LAGGARD_PIECES"); round++) {
         if (late && round == 1)
             usleep((useconds_t)strtol(argv[1], NULL, 10) * 1000);
         must(hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL), "grad.3");

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154
 # Python with the package of this build, for topics: python=(...).
 
+export TORCHINDUCTOR_CACHE_DIR=${T:-}/inductor # PyTorch from 2.15 on makes it at its import
 # shellcheck source=python/tests/interpreter.sh
 SANITIZE=$E2E_SANITIZE . "$top/python/tests/interpreter.sh"
 

@@ -1,7 +1,6 @@
 /* The elements that ranks give in the tests of all kinds of operations: a function of the rank and the
  * round. */
-#ifndef HVD_TESTS_E2E_ROWS_H
-#define HVD_TESTS_E2E_ROWS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ static inline void check(const char *what, const int32_t *got, size_t at, int32_
     if (got[at] != want)
         wrong("%s: element %zu is %d, not %d", what, at, got[at], want);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The workers of end-to-end tests share this: how they fail. */
-#ifndef HVD_TESTS_E2E_WORKER_H
-#define HVD_TESTS_E2E_WORKER_H
+#pragma once
 
 #include "hvd.h"
 
@@ -11,5 +10,3 @@ extern int worker_round;
 __attribute__((format(printf, 1, 2), noreturn)) void wrong(const char *format, ...);
 /* The status of a call has to be HVD_SUCCESS. */
 void must(int status, const char *what);
-
-#endif

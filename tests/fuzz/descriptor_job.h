@@ -2,8 +2,7 @@
  * mappings of their ranks. Guard pages surround each mapping of an engine. In an engine's mapping of the
  * region the gaps between fields are fenced too, so an array that runs into the next one is seen. Ranks have
  * mappings of their own, without fences. */
-#ifndef HVD_TESTS_DESCRIPTOR_JOB_H
-#define HVD_TESTS_DESCRIPTOR_JOB_H
+#pragma once
 
 #include "collectives/engine/engine.h"
 
@@ -40,5 +39,3 @@ void job_begin(uint8_t shape);
 /* One turn of each engine's loop. */
 void job_turn(void);
 void job_end(void);
-
-#endif

@@ -4,8 +4,7 @@
  *   bench.c        command line, set-up, the table
  *   bench_rows.c   allreduce by size, time added at 4 B to NCCL of both modes, a training step with overlap
  *   bench_groups.c groups of tensors */
-#ifndef TESTS_GPU_BENCH_H
-#define TESTS_GPU_BENCH_H
+#pragma once
 
 #include <hvd.h>
 
@@ -68,5 +67,3 @@ void row_latency(struct bench *b);
 void row_overlap(struct bench *b);
 void rows_of_groups(struct bench *b);
 size_t bytes_of_groups(void); /* of `memory` */
-
-#endif

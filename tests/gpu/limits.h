@@ -4,8 +4,7 @@
  * (gpu_limit).
  *
  * HVD_DOUBLE_REAL=1 makes the doubles as slow as that (tests/gpu/double/double.h). */
-#ifndef HVD_TESTS_GPU_LIMITS_H
-#define HVD_TESTS_GPU_LIMITS_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -39,5 +38,3 @@ static inline const struct gpu_limits *gpu_limits(void)
 #undef GPU_LIMIT_REAL
     return getenv("REAL_GPU") && !getenv("HVD_TEST_WITH_DOUBLES") ? &real : &doubled;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The counts of the witness (witness.c), in a file that all processes of a test map. */
-#ifndef TESTS_GPU_WITNESS_H
-#define TESTS_GPU_WITNESS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ struct witness {
 
 /* The file, mapped; NULL: nobody counts. It stays mapped until the process ends. */
 struct witness *witness_map(void);
-
-#endif

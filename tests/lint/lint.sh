@@ -79,7 +79,7 @@ links() {
 # shellcheck disable=SC2317,SC2329
 python_types() {
     mypy --config-file python/mypy.ini --python-executable /usr/bin/python3 --cache-dir "$BUILD/mypy" \
-        python/hvdrun python/horovod python/hvdrun_horovod.py |
+        python/hvdrun python/horovod python/hvdrun_horovod.py python/hvdrun_torch.py |
         grep -v '^Success'
 }
 

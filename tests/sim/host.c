@@ -13,7 +13,7 @@ struct job job;
 
 /* ---- the session --------------------------------------------------------------------------------------- */
 
-static void say(struct sim_host *h, Hvd__Engine *message, int passed)
+void job_say(struct sim_host *h, Hvd__Engine *message, int passed)
 {
     struct buf b;
     struct frame f = {.kind = FRAME_CONTROL, .sequence = h->session_sent++};
@@ -24,7 +24,7 @@ static void say(struct sim_host *h, Hvd__Engine *message, int passed)
         struct cmsghdr align;
     } control = {0};
 
-    while (recv(h->session, scrap, sizeof scrap, MSG_DONTWAIT) > 0)
+    while (!job.elastic && recv(h->session, scrap, sizeof scrap, MSG_DONTWAIT) > 0)
         ;
     buf_init(&b, 1u << 20);
     if (message_pack(&message->base, &b, &e) < 0)
@@ -45,8 +45,9 @@ static void say(struct sim_host *h, Hvd__Engine *message, int passed)
     fiber_poke(&h->fiber);
 }
 
-static void say_config(struct sim_host *h)
+static void say_config(struct sim_host *h, bool newcomer)
 {
+    static uint32_t worker[SIM_MEMBERS];
     static uint8_t zeros[AUTH_KEY_SIZE];
     static char name[SIM_HOSTS][2];
     Hvd__HostRanks ranks[SIM_HOSTS], *rank[SIM_HOSTS];
@@ -62,24 +63,35 @@ static void say_config(struct sim_host *h)
         ranks[i].name = name[i];
         ranks[i].first_rank = job.host[i].first_rank;
         ranks[i].ranks = job.host[i].ranks;
+        ranks[i].id = i;
+        ranks[i].worker = worker + job.host[i].first_rank;
+        ranks[i].n_worker = job.elastic ? ranks[i].ranks : 0;
     }
+    for (uint32_t i = 0; i < SIM_MEMBERS; i++)
+        worker[i] = i;
+    config.elastic = job.elastic;
+    config.newcomer = newcomer;
     config.job = (char *)"sim";
-    config.epoch = 1;
+    config.epoch = !newcomer;
     config.key = (ProtobufCBinaryData){sizeof zeros, zeros};
     config.token = (ProtobufCBinaryData){WORKER_TOKEN_SIZE, zeros};
     config.size = job.size;
     config.host_index = h->fiber.index;
-    config.host = rank;
-    config.n_host = job.hosts;
+    config.host = newcomer ? &rank[h->fiber.index] : rank;
+    config.n_host = newcomer ? 1 : job.hosts;
+    if (newcomer)
+        config.host_index = 0;
     config.address = &address;
     config.n_address = 1;
     config.ping_ms = 1000;
     config.log_level = sim_verbose ? LOG_DEBUG : LOG_FATAL;
     tuning.flat_allreduce = job.flat;
+    tuning.fusion_given = true;
+    tuning.fusion_bytes = job.fusion_bytes;
     config.tuning = &tuning;
     message.body_case = HVD__ENGINE__BODY_CONFIG;
     message.config = &config;
-    say(h, &message, h->listener);
+    job_say(h, &message, h->listener);
 }
 
 static void say_links(struct sim_host *h)
@@ -98,7 +110,7 @@ static void say_links(struct sim_host *h)
     all.n_link = job.hosts;
     message.body_case = HVD__ENGINE__BODY_LINKS;
     message.links = &all;
-    say(h, &message, -1);
+    job_say(h, &message, -1);
 }
 
 static void say_ended(struct sim_host *h, const struct sim_member *m)
@@ -112,7 +124,7 @@ static void say_ended(struct sim_host *h, const struct sim_member *m)
     ended.cause = (char *)"killed by the simulation";
     message.body_case = HVD__ENGINE__BODY_RANK_ENDED;
     message.rank_ended = &ended;
-    say(h, &message, -1);
+    job_say(h, &message, -1);
 }
 
 /* ---- engines ------------------------------------------------------------------------------------------- */
@@ -140,6 +152,28 @@ static void listen_for_workers(struct sim_host *h)
         abort();
 }
 
+static void start_host(uint32_t i, bool newcomer)
+{
+    struct sim_host *h = &job.host[i];
+    struct err e = ERR_INIT;
+    int pair[2];
+
+    h->fiber.role = ROLE_ENGINE;
+    h->fiber.host = h->fiber.index = i;
+    h->waits = h->session_sent = 0;
+    h->failed = false;
+    buf_init(&h->heard, 1u << 20);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        abort();
+    h->session = pair[0];
+    h->engine = engine_new(pair[1], &e);
+    if (!h->engine)
+        abort();
+    listen_for_workers(h);
+    fiber_start(&h->fiber, run_engine, h);
+    say_config(h, newcomer);
+}
+
 static bool configured(void)
 {
     for (uint32_t i = 0; i < job.hosts; i++)
@@ -151,25 +185,10 @@ static bool configured(void)
 void job_start(void)
 {
     struct fiber *fiber[SIM_HOSTS];
-    struct err e = ERR_INIT;
 
     for (uint32_t i = 0; i < job.hosts; i++) {
-        struct sim_host *h = &job.host[i];
-        int pair[2];
-        h->fiber.role = ROLE_ENGINE;
-        h->fiber.host = h->fiber.index = i;
-        h->waits = h->session_sent = 0;
-        h->failed = false;
-        if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-            abort();
-        h->session = pair[0];
-        h->engine = engine_new(pair[1], &e);
-        if (!h->engine)
-            abort();
-        listen_for_workers(h);
-        fiber_start(&h->fiber, run_engine, h);
-        say_config(h);
-        fiber[i] = &h->fiber;
+        start_host(i, false);
+        fiber[i] = &job.host[i].fiber;
     }
     if (!sim_run(fiber, job.hosts, configured, sim_now + SEC))
         abort();
@@ -179,26 +198,59 @@ void job_start(void)
     }
 }
 
+void job_add_host(uint32_t ranks)
+{
+    uint32_t i = job.hosts++;
+
+    job.host[i].first_rank = job.size;
+    job.host[i].ranks = ranks;
+    job.host[i].die_at_wait = 0;
+    start_host(i, true);
+    close(job.host[i].listener); /* the engine has one */
+}
+
+static void start_member(struct sim_member *m, uint32_t number, uint32_t host, uint32_t local,
+                         void (*run)(void *member))
+{
+    m->fiber.role = ROLE_MEMBER;
+    m->fiber.host = host;
+    m->fiber.index = m->rank = number;
+    m->local = local;
+    m->pidfd = -1;
+    m->name_length = 0;
+    m->ends_at = m->told_at = 0;
+    fiber_start(&m->fiber, run, m);
+}
+
+void job_add_member(uint32_t host, void (*run)(void *member))
+{
+    uint32_t number = job.size++;
+
+    job.member[number].fiber.die_at = 0;
+    start_member(&job.member[number], number, host, 0, run);
+}
+
+void job_kill(struct sim_member *m)
+{
+    if (m->fiber.state == FIBER_ENDED || m->fiber.state == FIBER_DEAD || m->fiber.state == FIBER_NONE)
+        return;
+    m->fiber.state = FIBER_DEAD;
+    job_died(&m->fiber);
+}
+
 void job_start_members(void (*run)(void *member))
 {
     for (uint32_t i = 0, rank = 0; i < job.hosts; i++)
-        for (uint32_t j = 0; j < job.host[i].ranks; j++, rank++) {
-            struct sim_member *m = &job.member[rank];
-            m->fiber.role = ROLE_MEMBER;
-            m->fiber.host = i;
-            m->fiber.index = m->rank = rank;
-            m->local = j;
-            m->pidfd = -1;
-            m->name_length = 0;
-            m->ends_at = m->told_at = 0;
-            fiber_start(&m->fiber, run, m);
-        }
+        for (uint32_t j = 0; j < job.host[i].ranks; j++, rank++)
+            start_member(&job.member[rank], rank, i, j, run);
 }
 
 /* ---- deaths -------------------------------------------------------------------------------------------- */
 
 void job_engine_dies(struct sim_host *h)
 {
+    if (job.elastic)
+        launcher_host_lost(h->fiber.index);
     net_host_died(h->fiber.index);
     engine_free(h->engine);
     h->engine = NULL;
@@ -245,12 +297,15 @@ uint64_t job_events(void)
                 abort();
             fiber_poke(&job.host[m->fiber.host].fiber);
         }
-        if (is_due(&m->told_at, &next))
+        if (is_due(&m->told_at, &next)) {
             for (uint32_t h = 0; h < job.hosts; h++)
                 if (job.host[h].engine)
                     say_ended(&job.host[h], m);
+            if (job.elastic)
+                launcher_rank_gone(i, false);
+        }
     }
-    return next;
+    return job.elastic ? sooner(next, launcher_events()) : next;
 }
 
 void job_free(void)
@@ -260,10 +315,11 @@ void job_free(void)
         engine_free(h->engine);
         h->engine = NULL;
         close(h->session);
+        buf_free(&h->heard);
         h->fiber.state = FIBER_NONE;
     }
     for (uint32_t i = 0; i < job.size; i++) {
-        if (job.member[i].fiber.state != FIBER_ENDED)
+        if (job.member[i].fiber.state != FIBER_ENDED || job.elastic) /* a worker that left keeps its memory */
             system_release(&job.member[i].fiber);
         if (job.member[i].pidfd >= 0)
             close(job.member[i].pidfd);

@@ -4,7 +4,10 @@
  * chance, so everything else is reordered. A control frame overtakes bulk that the "kernel" has not taken
  * yet. A bulk frame is read from its sender's memory when it is taken, which is later than the send, and
  * arrives in pieces: place, parts, arrived. When a link is cut, what is on its way is gone, and each end
- * notices at a time of its own. */
+ * notices at a time of its own.
+ *
+ * Peers are kept by the host of the simulation, `id`. The owner counts hosts by the epoch that it is in;
+ * in an elastic job these change (links_regroup). */
 #include "common/net/links.h"
 
 #include <stdlib.h>
@@ -14,7 +17,7 @@
 
 #include "tests/sim/sim.h"
 
-enum what { READY, CONTROL, HEAD, PART, ARRIVED, TAKEN, LOST };
+enum what { CONNECT, READY, CONTROL, HEAD, PART, ARRIVED, TAKEN, LOST };
 
 /* Something that will happen to the links of one host. */
 struct event {
@@ -32,6 +35,7 @@ struct event {
 
 struct peer {
     bool wanted, ready, gone;
+    uint64_t give_up; /* CONNECT: until then it is tried */
     uint64_t arrives; /* the last thing sent to it */
     uint64_t taken;   /* the last bulk frame of ours */
     uint8_t *place;   /* of the frame that is coming in */
@@ -40,7 +44,8 @@ struct peer {
 struct links {
     struct links_events events;
     void *ctx;
-    uint32_t self, hosts;
+    uint32_t id, epoch;
+    uint32_t self, hosts, host[SIM_HOSTS]; /* the owner's numbers; [hosts] ids */
     int fd;
     bool down;
     struct event *first;
@@ -82,6 +87,15 @@ static struct event *put(struct links *l, uint64_t at, enum what what, uint32_t 
     return event;
 }
 
+static uint32_t index_of(const struct links *l, uint32_t id)
+{
+    uint32_t i = 0;
+
+    while (i < l->hosts && l->host[i] != id)
+        i++;
+    return i;
+}
+
 static void drop(struct event *event)
 {
     free(event->data);
@@ -108,7 +122,7 @@ static void forget(struct links *l, uint32_t peer)
 
 static bool passes(const struct links *l, uint32_t peer)
 {
-    return net[peer] && !net[peer]->down && !net[peer]->peer[l->self].gone && !cut[l->self][peer];
+    return net[peer] && !net[peer]->down && !net[peer]->peer[l->id].gone && !cut[l->id][peer];
 }
 
 /* When the next thing from here to there arrives: in order. */
@@ -171,6 +185,17 @@ uint64_t net_events(void)
 
 /* ---- links.h ------------------------------------------------------------------------------------------- */
 
+/* A host's name is its letter. */
+static void number_hosts(struct links *l, uint32_t epoch, uint32_t self, uint32_t hosts,
+                         const char *const *name)
+{
+    l->epoch = epoch;
+    l->self = self;
+    l->hosts = hosts;
+    for (uint32_t i = 0; i < hosts; i++)
+        l->host[i] = (uint32_t)(name[i][0] - 'a');
+}
+
 struct links *links_new(const struct links_config *config, const struct links_events *events, void *ctx,
                         uint64_t now, struct err *e)
 {
@@ -181,10 +206,10 @@ struct links *links_new(const struct links_config *config, const struct links_ev
         abort();
     l->events = *events;
     l->ctx = ctx;
-    l->self = config->self;
-    l->hosts = config->hosts;
+    number_hosts(l, config->epoch, config->self, config->hosts, config->name);
+    l->id = l->host[l->self];
     l->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    net[config->self] = l;
+    net[l->id] = l;
     return l;
 }
 
@@ -192,9 +217,9 @@ void links_free(struct links *l)
 {
     if (!l)
         return;
-    for (uint32_t i = 0; i < l->hosts; i++)
+    for (uint32_t i = 0; i < SIM_HOSTS; i++)
         forget(l, i);
-    net[l->self] = NULL;
+    net[l->id] = NULL;
     close(l->fd);
     free(l);
 }
@@ -209,42 +234,106 @@ void links_shutdown(struct links *l, const char *reason)
     if (read(l->fd, &count, sizeof count) < 0)
         count = 0; /* it was quiet already */
     for (uint32_t i = 0; i < l->hosts; i++) {
-        if (i != l->self && !l->peer[i].gone && passes(l, i))
-            lose(net[i], l->peer[i].ready ? arrival(l, i) : sim_now + START_NS, l->self,
+        uint32_t id = l->host[i];
+        if (id != l->id && !l->peer[id].gone && passes(l, id))
+            lose(net[id], l->peer[id].ready ? arrival(l, id) : sim_now + START_NS, l->id,
                  reason ? reason : "it closed the link");
-        l->peer[i].gone = true;
-        forget(l, i);
+        l->peer[id].gone = true;
+        forget(l, id);
     }
+}
+
+/* Bulk that was queued to the peer ends; bulk that comes has no place any more. */
+static void cut_peer(struct links *l, uint32_t peer)
+{
+    for (struct event **at = &l->first; *at;) {
+        struct event *event = *at;
+        if (event->peer != peer || event->what != TAKEN) {
+            at = &event->next;
+            continue;
+        }
+        *at = event->next;
+        event->send->done(event->send, -1);
+        drop(event);
+        at = &l->first;
+    }
+    l->peer[peer].place = NULL;
+}
+
+void links_cut(struct links *l)
+{
+    for (uint32_t i = 0; i < l->hosts; i++)
+        cut_peer(l, l->host[i]);
+}
+
+int links_regroup(struct links *l, const struct links_group *g, uint64_t now, struct err *e)
+{
+    bool stays[SIM_HOSTS] = {false};
+
+    (void)now, (void)e;
+    for (uint32_t i = 0; i < g->hosts; i++)
+        stays[g->name[i][0] - 'a'] = true;
+    for (uint32_t id = 0; id < SIM_HOSTS; id++) {
+        struct peer *p = &l->peer[id];
+        bool ready = p->ready && !p->gone;
+        if (id == l->id)
+            continue;
+        if (ready && stays[id]) {
+            cut_peer(l, id);
+            continue;
+        }
+        if (ready && passes(l, id))
+            lose(net[id], arrival(l, id), l->id, "it is not among the hosts of the job any more");
+        forget(l, id);
+        *p = (struct peer){.arrives = p->arrives, .taken = p->taken};
+    }
+    number_hosts(l, g->epoch, g->self, g->hosts, g->name);
+    return 0;
 }
 
 uint16_t links_port(const struct links *l)
 {
-    return (uint16_t)(1 + l->self);
+    return (uint16_t)(1 + l->id);
 }
 
 int links_connect(struct links *l, uint32_t host, const char *const *address, size_t addresses, uint16_t port,
                   uint64_t now, struct err *e)
 {
-    struct links *other = net[host];
+    uint32_t id = l->host[host];
 
     (void)address, (void)addresses, (void)port, (void)now, (void)e;
-    if (l->down || l->peer[host].wanted)
+    if (l->down || l->peer[id].wanted || l->peer[id].ready)
         return 0;
-    l->peer[host].wanted = true;
-    if (!other || other->down || cut[l->self][host]) {
-        lose(l, sim_now + START_NS, host, "nobody answers");
-        return 0;
-    }
-    if (l->self < host)
-        return 0; /* the other one connects */
-    put(l, arrival(other, l->self), READY, host);
-    put(other, arrival(l, host), READY, l->self);
+    l->peer[id].wanted = true;
+    l->peer[id].give_up = sim_now + START_NS;
+    put(l, sim_now + (l->self > host ? delay() : START_NS), CONNECT, id); /* the one with the higher number */
     return 0;
+}
+
+/* An answer is there when the other one is in the same epoch, and has no link to this one. */
+static void connect_peer(struct links *l, uint32_t id)
+{
+    struct links *other = net[id];
+    struct peer *p = &l->peer[id];
+
+    if (p->ready)
+        return;
+    if (sim_now >= p->give_up) {
+        lose(l, sim_now, id, "nobody answers");
+    } else if (!other || other->down || cut[l->id][id] || other->epoch != l->epoch ||
+               (other->peer[l->id].ready && !other->peer[l->id].gone)) {
+        put(l, sim_now + 5 * MSEC, CONNECT, id);
+    } else {
+        put(l, arrival(other, l->id), READY, id);
+        put(other, arrival(l, id), READY, l->id);
+    }
 }
 
 bool links_ready(const struct links *l, uint32_t host)
 {
-    return l->peer[host].ready && !l->peer[host].gone && !l->down;
+    uint32_t id = l->host[host];
+
+    return l->peer[id].ready && !l->peer[id].gone && !l->down;
 }
 
 int links_fd(const struct links *l)
@@ -274,9 +363,10 @@ int links_send_control(struct links *l, uint32_t host, const void *data, size_t 
 {
     if (!links_ready(l, host))
         return err_set(e, ERR_CLOSED, "there is no link to host %u", host);
+    host = l->host[host];
     if (!passes(l, host))
         return 0;
-    struct event *event = put(net[host], arrival(l, host), CONTROL, l->self);
+    struct event *event = put(net[host], arrival(l, host), CONTROL, l->id);
     event->data = malloc(size ? size : 1);
     event->size = size;
     memcpy(event->data, data, size);
@@ -287,6 +377,7 @@ int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, stru
 {
     if (!links_ready(l, host))
         return err_set(e, ERR_CLOSED, "there is no link to host %u", host);
+    host = l->host[host];
     uint64_t at = sim_now + chance_below(&sim_timing, chance_one_in(&sim_timing, 8) ? 5 * MSEC : 10 * USEC);
     if (at <= l->peer[host].taken)
         at = l->peer[host].taken + 1;
@@ -301,26 +392,26 @@ static void travel(struct links *l, uint32_t peer, const struct link_send *send)
 {
     uint32_t bytes = send->head.length, parts = bytes ? 1 + (uint32_t)chance_below(&sim_timing, 3) : 0;
 
-    put(net[peer], arrival(l, peer), HEAD, l->self)->head = send->head;
+    put(net[peer], arrival(l, peer), HEAD, l->id)->head = send->head;
     for (uint32_t i = 0; i < parts; i++) {
         uint32_t from = (uint32_t)((uint64_t)bytes * i / parts),
                  to = (uint32_t)((uint64_t)bytes * (i + 1) / parts);
-        struct event *part = put(net[peer], arrival(l, peer), PART, l->self);
+        struct event *part = put(net[peer], arrival(l, peer), PART, l->id);
         part->from = from;
         part->bytes = to - from;
         part->data = malloc(to - from + 1);
         memcpy(part->data, (const char *)send->data + from, to - from);
     }
-    put(net[peer], arrival(l, peer), ARRIVED, l->self)->head = send->head;
+    put(net[peer], arrival(l, peer), ARRIVED, l->id)->head = send->head;
 }
 
 static void break_link(struct links *l, uint32_t peer, const struct err *why)
 {
     l->peer[peer].gone = true;
     if (passes(l, peer))
-        lose(net[peer], arrival(l, peer), l->self, why->text);
+        lose(net[peer], arrival(l, peer), l->id, why->text);
     forget(l, peer);
-    l->events.lost(l->ctx, peer, why);
+    l->events.lost(l->ctx, index_of(l, peer), why);
 }
 
 static void head(struct links *l, const struct event *event)
@@ -328,7 +419,8 @@ static void head(struct links *l, const struct event *event)
     struct peer *p = &l->peer[event->peer];
     struct err why = ERR_INIT;
 
-    if (event->head.length == 0 || (p->place = l->events.bulk_place(l->ctx, event->peer, &event->head)))
+    if (event->head.length == 0 ||
+        (p->place = l->events.bulk_place(l->ctx, index_of(l, event->peer), &event->head)))
         return;
     if (l->down)
         return;
@@ -341,16 +433,20 @@ static void head(struct links *l, const struct event *event)
 static void happen(struct links *l, struct event *event)
 {
     struct peer *p = &l->peer[event->peer];
+    uint32_t host = index_of(l, event->peer);
 
-    if (p->gone && event->what != TAKEN)
+    if ((p->gone || host == l->hosts) && event->what != TAKEN)
         return;
     switch (event->what) {
+    case CONNECT:
+        connect_peer(l, event->peer);
+        break;
     case READY:
         p->ready = true;
-        l->events.ready(l->ctx, event->peer);
+        l->events.ready(l->ctx, host);
         break;
     case CONTROL:
-        l->events.control(l->ctx, event->peer, event->data, event->size);
+        l->events.control(l->ctx, host, event->data, event->size);
         break;
     case HEAD:
         head(l, event);
@@ -361,7 +457,7 @@ static void happen(struct links *l, struct event *event)
         break;
     case ARRIVED:
         p->place = NULL;
-        l->events.bulk_arrived(l->ctx, event->peer, &event->head);
+        l->events.bulk_arrived(l->ctx, host, &event->head);
         break;
     case TAKEN:
         if (passes(l, event->peer))
@@ -371,7 +467,7 @@ static void happen(struct links *l, struct event *event)
     case LOST:
         p->gone = true;
         forget(l, event->peer);
-        l->events.lost(l->ctx, event->peer, &event->why);
+        l->events.lost(l->ctx, host, &event->why);
         break;
     }
 }
@@ -381,9 +477,10 @@ int links_progress(struct links *l, uint64_t now)
     uint64_t count;
     int happened = 0;
 
-    if (read(l->fd, &count, sizeof count) < 0 && (!l->first || l->first->at > now))
+    (void)now;
+    if (read(l->fd, &count, sizeof count) < 0 && (!l->first || l->first->at > sim_now))
         return 0;
-    while (!l->down && l->first && l->first->at <= now) {
+    while (!l->down && l->first && l->first->at <= sim_now) {
         struct event *event = l->first;
         l->first = event->next;
         happen(l, event);

@@ -11,34 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CALLS(X)                                                                                             \
-    X(hvd_init)                                                                                              \
-    X(hvd_shutdown)                                                                                          \
-    X(hvd_alloc)                                                                                             \
-    X(hvd_free)                                                                                              \
-    X(hvd_allreduce_async)                                                                                   \
-    X(hvd_grouped_allreduce_async)                                                                           \
-    X(hvd_allreduce_shared_async)                                                                            \
-    X(hvd_allreduce_init)                                                                                    \
-    X(hvd_start)                                                                                             \
-    X(hvd_handle_free)                                                                                       \
-    X(hvd_broadcast_async)                                                                                   \
-    X(hvd_allgather_async)                                                                                   \
-    X(hvd_alltoall_async)                                                                                    \
-    X(hvd_reducescatter_async)                                                                               \
-    X(hvd_barrier)                                                                                           \
-    X(hvd_join)                                                                                              \
-    X(hvd_poll)                                                                                              \
-    X(hvd_wait)                                                                                              \
-    X(hvd_last_error)
-
-#define FIELD(name) __typeof__(name) *name;
-struct library {
-    int file;
-    void *handle;
-    CALLS(FIELD)
-};
-
 /* One operation of one rank. */
 struct call {
     hvd_handle handle;
@@ -47,6 +19,7 @@ struct call {
     const void *shared;
     size_t *rows_of;
     bool started, ended;
+    bool will_wait;
 };
 
 #define POLLS 40
@@ -73,7 +46,7 @@ static int open_library(struct library *l)
         return -1;
     }
 #define FIND(name) l->name = (__typeof__(l->name))dlsym(l->handle, #name);
-    CALLS(FIND)
+    MEMBER_CALLS(FIND)
     return 0;
 }
 
@@ -133,10 +106,12 @@ void member_close_libraries(void)
 
 /* ---- one operation ------------------------------------------------------------------------------------- */
 
-static struct library *mine(void)
+struct library *member_library(void)
 {
     return &library[sim_current->index];
 }
+
+#define mine member_library
 
 static void note(struct outcome *o, int status)
 {
@@ -145,12 +120,13 @@ static void note(struct outcome *o, int status)
         snprintf(o->text, sizeof o->text, "%s", mine()->hvd_last_error());
 }
 
-/* Memory of the rank: in the arena or not, as chance wills, and never aligned for certain. */
-static void *memory(size_t bytes, bool *arena)
+/* Memory of the rank: in the arena or not, as chance wills, and never aligned for certain. Elements that go
+ * piece by piece are not in the arena. */
+static void *memory(size_t bytes, const struct call *c, bool *arena)
 {
     void *got = NULL;
 
-    *arena = chance_one_in(&sim_timing, 2);
+    *arena = chance_one_in(&sim_timing, c->will_wait ? 8 : 2);
     if (*arena)
         got = mine()->hvd_alloc(bytes);
     if (got)
@@ -179,8 +155,11 @@ static int start(const char *name, const struct plan_op *op, struct call *c)
 {
     struct library *l = mine();
     uint32_t rank = sim_current->index, size = member_plan->size;
-    hvd_options options = {
-        .prescale = op->prescale, .postscale = op->postscale, .compression = op->compression};
+    hvd_options options = {.prescale = op->prescale,
+                           .postscale = op->postscale,
+                           .compression = op->compression,
+                           .will_wait = c->will_wait};
+    const hvd_options plain = {.will_wait = c->will_wait};
     size_t rows = plan_rows_in(member_plan, op, rank), out = plan_rows_out(member_plan, op, rank);
     size_t element = plan_dtype_size(op->dtype), count[PLAN_PIECES], split[SIM_MEMBERS];
     const void *in[PLAN_PIECES];
@@ -212,13 +191,13 @@ static int start(const char *name, const struct plan_op *op, struct call *c)
         return l->hvd_allreduce_shared_async(name, c->in, op->rows, op->dtype, op->op, &options, &c->shared,
                                              &c->handle);
     case PLAN_BROADCAST:
-        return l->hvd_broadcast_async(name, c->out, op->rows, op->dtype, (int)op->root, NULL, &c->handle);
+        return l->hvd_broadcast_async(name, c->out, op->rows, op->dtype, (int)op->root, &plain, &c->handle);
     case PLAN_ALLGATHER:
-        return l->hvd_allgather_async(name, c->in, rows, op->row, op->dtype, c->out, out, c->rows_of, NULL,
+        return l->hvd_allgather_async(name, c->in, rows, op->row, op->dtype, c->out, out, c->rows_of, &plain,
                                       &c->handle);
     case PLAN_ALLTOALL:
         return l->hvd_alltoall_async(name, c->in, rows, split, op->row, op->dtype, c->out, out, c->rows_of,
-                                     NULL, &c->handle);
+                                     &plain, &c->handle);
     default:
         return l->hvd_reducescatter_async(name, c->in, op->rows, op->row, op->dtype, op->op, c->out, NULL,
                                           &c->handle);
@@ -239,11 +218,11 @@ static void begin(uint32_t round, uint32_t t, struct call *c)
     uint64_t seed = member_plan->op[0][0].seed;
     snprintf(name, sizeof name, "tensor.%u.%d.%u", t, seed & 1 ? (int)op.kind : 0,
              seed & 2 && op.kind != PLAN_SHARED ? round : 0);
-    *c = (struct call){0};
-    c->in = memory((in + 1) * element, &c->in_arena);
+    *c = (struct call){.will_wait = op.blocks && !chance_one_in(&sim_timing, 4)};
+    c->in = memory((in + 1) * element, c, &c->in_arena);
     c->rows_of = calloc(member_plan->size, sizeof *c->rows_of);
     held[rank].memory[held[rank].number++] = c->rows_of;
-    c->out = op.in_place && op.kind != PLAN_BROADCAST ? c->in : memory((out + 1) * element, &c->out_arena);
+    c->out = op.in_place && op.kind != PLAN_BROADCAST ? c->in : memory((out + 1) * element, c, &c->out_arena);
     if (op.kind == PLAN_BROADCAST)
         c->in = NULL;
     if (c->in)
@@ -293,7 +272,8 @@ static void finish(uint32_t round, uint32_t t, struct call *c)
 
     if (!c->started || c->ended)
         return;
-    for (int i = 0; chance_one_in(&sim_timing, 2) && i < POLLS && !l->hvd_poll(c->handle); i++)
+    for (int i = 0; !c->will_wait && chance_one_in(&sim_timing, 2) && i < POLLS && !l->hvd_poll(c->handle);
+         i++)
         fiber_wait(sim_now + chance_below(&sim_timing, 100 * USEC));
     note(&r->op[round][t], l->hvd_wait(c->handle));
     c->ended = true;
@@ -355,13 +335,21 @@ static void work(uint32_t round)
     shuffle(order, member_plan->tensors);
     for (uint32_t i = 0; i < member_plan->tensors; i++) {
         pause_a_little();
-        begin(round, order[i], &call[order[i]]);
+        if (!member_plan->op[round][order[i]].blocks)
+            begin(round, order[i], &call[order[i]]);
+    }
+    for (uint32_t t = 0; t < member_plan->tensors; t++) {
+        if (!member_plan->op[round][t].blocks)
+            continue;
+        begin(round, t, &call[t]);
+        finish(round, t, &call[t]);
     }
     shuffle(order, member_plan->tensors);
     for (uint32_t i = 0; i < member_plan->tensors; i++) {
         if (!waits_first && i == member_plan->tensors / 2)
             join(round);
-        finish(round, order[i], &call[order[i]]);
+        if (!member_plan->op[round][order[i]].blocks)
+            finish(round, order[i], &call[order[i]]);
     }
     if (waits_first)
         join(round);

@@ -1,6 +1,5 @@
 /* A rank: what it does with the plan, and what came of it. */
-#ifndef HVD_TESTS_MEMBER_H
-#define HVD_TESTS_MEMBER_H
+#pragma once
 
 #include "tests/sim/plan.h"
 
@@ -30,5 +29,42 @@ void member_reset(void);
 void member_close_libraries(void);
 /* A fiber's work; `arg` is its struct sim_member. */
 void member_run(void *arg);
+/* The same in an elastic job. */
+void elastic_member_run(void *arg);
 
-#endif
+/* The current rank's library. */
+#define MEMBER_CALLS(X)                                                                                      \
+    X(hvd_init)                                                                                              \
+    X(hvd_reset)                                                                                             \
+    X(hvd_membership)                                                                                        \
+    X(hvd_membership_changed)                                                                                \
+    X(hvd_rank)                                                                                              \
+    X(hvd_size)                                                                                              \
+    X(hvd_allreduce)                                                                                         \
+    X(hvd_broadcast)                                                                                         \
+    X(hvd_shutdown)                                                                                          \
+    X(hvd_alloc)                                                                                             \
+    X(hvd_free)                                                                                              \
+    X(hvd_allreduce_async)                                                                                   \
+    X(hvd_grouped_allreduce_async)                                                                           \
+    X(hvd_allreduce_shared_async)                                                                            \
+    X(hvd_allreduce_init)                                                                                    \
+    X(hvd_start)                                                                                             \
+    X(hvd_handle_free)                                                                                       \
+    X(hvd_broadcast_async)                                                                                   \
+    X(hvd_allgather_async)                                                                                   \
+    X(hvd_alltoall_async)                                                                                    \
+    X(hvd_reducescatter_async)                                                                               \
+    X(hvd_barrier)                                                                                           \
+    X(hvd_join)                                                                                              \
+    X(hvd_poll)                                                                                              \
+    X(hvd_wait)                                                                                              \
+    X(hvd_last_error)
+
+#define MEMBER_FIELD(name) __typeof__(name) *name;
+struct library {
+    int file;
+    void *handle;
+    MEMBER_CALLS(MEMBER_FIELD)
+};
+struct library *member_library(void);

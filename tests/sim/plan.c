@@ -66,6 +66,12 @@ static struct plan_op make_op(struct chance *c, uint32_t size, size_t most)
                          .seed = chance_next(c)};
     size_t bytes = choose_bytes(c), elements;
 
+    /* Many of these are large enough to go piece by piece. */
+    op.blocks = op.seed % 7 < 2;
+    if (op.blocks && op.seed % 2 == 0)
+        bytes += 16 << 10;
+    if (op.blocks && op.seed % 3 == 0)
+        op.kind = PLAN_ALLREDUCE;
     op.op = is_float(op.dtype) ? float_ops[chance_below(c, 4)] : integer_ops[chance_below(c, 5)];
     if (bytes > most)
         bytes = most;
@@ -129,6 +135,7 @@ struct plan plan_make(uint64_t seed)
         make_even(&p);
     p.rounds = 1 + (uint32_t)chance_below(&c, PLAN_ROUNDS);
     p.flat = mix(seed, 2) % 3 == 0;
+    p.fusion_bytes = mix(seed, 10) % 2 ? 1 << 20 : 8 << 10;
     p.tensors = 1 + (uint32_t)chance_below(&c, PLAN_TENSORS);
     for (uint32_t r = 0; r < p.rounds; r++) {
         p.barrier[r] = chance_one_in(&c, 3);
@@ -155,9 +162,10 @@ void plan_print(const struct plan *p)
             const struct plan_op *op = &p->op[r][t];
             fprintf(stderr,
                     "  round %u t%u: %s dtype %d op %d root %u, %zu rows of %zu, scales %g %g, compression "
-                    "%d, odd %d%s\n",
+                    "%d, odd %d%s%s\n",
                     r, t, kind[op->kind], op->dtype, op->op, op->root, op->rows, op->row, op->prescale,
-                    op->postscale, op->compression, (int)op->odd, op->in_place ? ", in place" : "");
+                    op->postscale, op->compression, (int)op->odd, op->in_place ? ", in place" : "",
+                    op->blocks ? ", waited for at once" : "");
         }
     }
 }

@@ -1,6 +1,5 @@
 /* The operations of a run, and their right results: a pure function of the plan's seed. */
-#ifndef HVD_TESTS_PLAN_H
-#define HVD_TESTS_PLAN_H
+#pragma once
 
 #include "collectives/hvd.h"
 #include "tests/sim/sim.h"
@@ -30,6 +29,7 @@ struct plan_op {
     double prescale, postscale;
     hvd_compression compression;
     bool in_place;
+    bool blocks;   /* all ranks begin it behind the round's other operations, one after the other, and wait */
     uint32_t odd;  /* a rank that says something else; UINT32_MAX: they agree */
     uint64_t idle; /* a bit for each rank that has joined instead */
     bool refused;  /* because it needs their elements */
@@ -40,6 +40,7 @@ struct plan {
     uint32_t hosts, ranks[SIM_HOSTS], size;
     uint32_t rounds, tensors;
     bool flat; /* reductions between hosts take the ranks in their order */
+    uint64_t fusion_bytes;
     bool barrier[PLAN_ROUNDS];
     uint64_t idle[PLAN_ROUNDS]; /* ranks that do nothing in the round but hvd_join, with which then all end
                                    it; 0: none */
@@ -70,5 +71,3 @@ static inline bool plan_result_is_common(const struct plan_op *op)
 {
     return op->kind != PLAN_ALLTOALL && op->kind != PLAN_REDUCESCATTER;
 }
-
-#endif

@@ -1,4 +1,4 @@
-/* Runs the simulation: --seeds A..B, or --seed N --verbose for one.
+/* Runs the simulation: --seeds A..B, or --seed N --verbose for one; with --elastic runs of elastic.c.
  *
  * Seed N runs plan N / 4 with a timing of its own; of the four timings of a plan the first two are without a
  * fault, the others have one. These rules hold in every run:
@@ -8,7 +8,6 @@
  *   - Results are the same bits on all ranks, and in all timings of a plan.
  *   - After a death no rank leaves without an error.
  *   - No memory stays allocated. */
-#include <dirent.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -108,6 +107,7 @@ static void set_up(void)
     job.hosts = plan.hosts;
     job.size = plan.size;
     job.flat = plan.flat;
+    job.fusion_bytes = plan.fusion_bytes;
     job.crowded = !chance_one_in(&sim_timing, 16);
     for (uint32_t i = 0; i < plan.hosts; i++) {
         job.host[i].first_rank = rank;
@@ -263,18 +263,6 @@ static bool quiet(void)
     return false;
 }
 
-static unsigned open_files(void)
-{
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-
-    while (d && readdir(d))
-        n++;
-    if (d)
-        closedir(d);
-    return n;
-}
-
 static void run(void)
 {
     static size_t memory;
@@ -297,7 +285,7 @@ static void run(void)
     unsigned left = system_reset();
     if (left && in_time)
         fail("%u pieces of shared memory are still mapped", left);
-    unsigned files_now = open_files();
+    unsigned files_now = system_open_files();
     if (files && files_now > files)
         fail("%u descriptors were left open", files_now - files);
     files = files_now;
@@ -340,13 +328,14 @@ static void catch_crashes(void)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "Usage: %s [--library FILE] --seeds A..B | --seed N [--verbose]\n", program);
+    fprintf(stderr, "Usage: %s [--elastic] --seeds A..B | --seed N [--verbose]\n", program);
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     unsigned long long first = 1, last = 0;
+    bool is_elastic = false;
     char path[4096];
     const char *slash = strrchr(argv[0], '/');
 
@@ -359,6 +348,8 @@ int main(int argc, char **argv)
             i++;
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc && sscanf(argv[i + 1], "%llu", &first) == 1)
             last = first, i++;
+        else if (strcmp(argv[i], "--elastic") == 0)
+            is_elastic = true;
         else
             return usage(argv[0]);
     }
@@ -369,12 +360,19 @@ int main(int argc, char **argv)
     catch_crashes();
     if (member_open_libraries(path) != 0)
         return 2;
-    for (seed = first; seed <= last; seed++)
+    for (seed = first; seed <= last && is_elastic; seed++)
+        failures += elastic_run(seed) != 0;
+    for (seed = first; seed <= last && !is_elastic; seed++)
         run();
-    printf(
-        "%s - seeds %llu to %llu: %llu operations, %llu runs ended early, %llu errors told; %llu failures\n",
-        failures ? "not ok" : "ok", first, last, (unsigned long long)operations, (unsigned long long)deaths,
-        (unsigned long long)told, (unsigned long long)failures);
+    if (is_elastic)
+        printf("%s - elastic seeds %llu to %llu: up to %llu memberships; %llu failures\n",
+               failures ? "not ok" : "ok", first, last, (unsigned long long)elastic_memberships(),
+               (unsigned long long)failures);
+    else
+        printf("%s - seeds %llu to %llu: %llu operations, %llu runs ended early, %llu errors told; %llu "
+               "failures\n",
+               failures ? "not ok" : "ok", first, last, (unsigned long long)operations,
+               (unsigned long long)deaths, (unsigned long long)told, (unsigned long long)failures);
     member_close_libraries();
     return failures ? 1 : 0;
 }

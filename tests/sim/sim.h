@@ -10,10 +10,11 @@
  *   fiber.c  fibers, time, the scheduler      plan.c    what a run does, from the seed; the right results
  *   host.c   engines, their sessions, deaths  member.c  what a rank does, through hvd.h
  *   sim.c    runs, and what must hold of them
+ *   elastic.c   runs of elastic jobs: ranks and hosts come, go and die
+ *   launcher.c  what hvdrun does in them: it names memberships
  *
  * A rank's libhvd is a copy of the library opened anew, so each has its own global state. */
-#ifndef HVD_TESTS_SIM_H
-#define HVD_TESTS_SIM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +22,9 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+
+#include "common/base/buf.h"
+#include "common/protocol/control.pb-c.h"
 
 #define SIM_HOSTS   6
 #define SIM_RANKS   4 /* of a host */
@@ -116,6 +120,7 @@ struct sim_host {
     uint32_t first_rank, ranks;
     int session; /* our end */
     uint32_t session_sent;
+    struct buf heard; /* elastic: what the engine has said */
     int listener;
     struct sockaddr_un name; /* of the listener */
     socklen_t name_length;
@@ -124,10 +129,12 @@ struct sim_host {
 };
 
 struct job {
+    bool elastic; /* a rank is a worker then, and `size` the workers that there were so far */
     uint32_t hosts, size;
     struct sim_host host[SIM_HOSTS];
     struct sim_member member[SIM_MEMBERS];
     bool flat; /* the engines' mode */
+    uint64_t fusion_bytes;
     bool crowded;
 };
 extern struct job job;
@@ -135,6 +142,13 @@ extern struct job job;
 /* Makes the engines of job.hosts hosts with job.host[].ranks ranks each. */
 void job_start(void);
 void job_start_members(void (*run)(void *member));
+/* Elastic: a host, or a worker, that comes later. */
+void job_add_host(uint32_t ranks);
+void job_add_member(uint32_t host, void (*run)(void *member));
+/* The worker's process ends, by another's will. */
+void job_kill(struct sim_member *m);
+/* A message of the session to its engine; `passed`: a descriptor beside it, or -1. */
+void job_say(struct sim_host *h, Hvd__Engine *message, int passed);
 /* Runs the actions of sessions that are due. Returns when the next one is due; 0: none. */
 uint64_t job_events(void);
 /* A fiber has died: what the kernel does then. */
@@ -142,6 +156,23 @@ void job_died(struct fiber *f);
 void job_free(void);
 /* The process of this host's engine ends. */
 void job_engine_dies(struct sim_host *h);
+
+/* ---- elastic jobs (launcher.c, elastic.c) -------------------------------------------------------------- */
+
+void launcher_begin(void);
+/* Hears the engines, and acts. Returns when something is due; 0: nothing is. */
+uint64_t launcher_events(void);
+void launcher_rank_gone(uint32_t worker, bool well);
+void launcher_host_lost(uint32_t host);
+/* Its workers are to leave. */
+void launcher_let_go(uint32_t host);
+void launcher_worker_added(uint32_t worker, uint32_t host);
+void launcher_end(void);
+/* The job cannot go on, and everybody was ended. */
+bool launcher_gave_up(void);
+/* One run of a seed; -1: something did not hold, and was said. */
+int elastic_run(uint64_t seed);
+uint64_t elastic_memberships(void);
 
 /* ---- the network (links.c) ----------------------------------------------------------------------------- */
 
@@ -156,9 +187,8 @@ void net_host_died(uint32_t host);
 
 /* Returns how many mappings of shared memory were left. */
 unsigned system_reset(void);
+unsigned system_open_files(void);
 /* Releases the descriptors and mappings of a process that ended. */
 void system_release(const struct fiber *owner);
 /* Sleepers on the same word, whoever mapped it. */
 uint64_t system_futex_key(const void *word);
-
-#endif

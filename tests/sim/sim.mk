@@ -16,7 +16,7 @@ $(BUILD)/tests/libhvd-sim.so: $(call sim_obj,$(CLIENT_SRC) $(SHM_SRC)) $(call ob
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--version-script=collectives/libhvd.map $(sim_wrap) -o $@ $(filter %.o,$^) -lm -lpthread
-$(BUILD)/tests/sim: $(call obj,$(SIM_SRC)) $(call sim_obj,$(SIM_ENGINE) $(SHM_SRC)) $(call obj,$(ALGO_SRC)) $(DEVICE_OBJ) $(BUILD)/libcommon.a \
+$(BUILD)/tests/sim: $(call obj,$(SIM_SRC) launcher/elastic/roster.c) $(call sim_obj,$(SIM_ENGINE) $(SHM_SRC)) $(call obj,$(ALGO_SRC)) $(DEVICE_OBJ) $(BUILD)/libcommon.a \
         | $(BUILD)/tests/libhvd-sim.so
 	@mkdir -p $(@D)
 	$(call note,LINK)

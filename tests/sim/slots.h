@@ -1,11 +1,13 @@
 /* The simulated job has so few slots that its names are forgotten while it runs. The region keeps its
- * size. */
-#ifndef HVD_TESTS_SIM_SLOTS_H
-#define HVD_TESTS_SIM_SLOTS_H
+ * size. And tensors that are small already go piece by piece. */
+#pragma once
 
 #include "collectives/shm/layout.h"
 
 #undef SHM_SLOTS
 #define SHM_SLOTS 16u
 
-#endif
+#define STREAM_PIECE       4096u
+#define STREAM_LEAST       8192u
+#define STREAM_LEAST_FAR   (16u << 10)
+#define STREAM_LEAST_SIZED 4096u

@@ -1,5 +1,6 @@
 /* System calls in their virtual form (the linker's --wrap): those that wait, those that map shared memory,
  * and those that say who somebody is. All other calls are the real ones, and never wait. */
+#include <dirent.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -65,6 +66,18 @@ unsigned system_reset(void)
     return left;
 }
 
+unsigned system_open_files(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+
+    while (d && readdir(d))
+        n++;
+    if (d)
+        closedir(d);
+    return n;
+}
+
 void system_release(const struct fiber *owner)
 {
     for (size_t i = 0; i < mappings; i++)
@@ -100,12 +113,23 @@ static int own(int fd)
 
 void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
+/* Other pages in the place of a mapping. */
+static void *map_again(void *at, size_t bytes, int prot, int flags, int fd, ino_t inode)
+{
+    for (size_t i = 0; i < mappings; i++)
+        if (mapping[i].base == at)
+            mapping[i].inode = inode;
+    return __real_mmap(at, bytes, prot, flags, fd, 0);
+}
+
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset)
 {
     struct stat st;
 
     if (!(flags & MAP_SHARED) || fd < 0 || mappings == MAPPINGS || fstat(fd, &st) != 0)
         return __real_mmap(at, bytes, prot, flags, fd, offset);
+    if (flags & MAP_FIXED)
+        return map_again(at, bytes, prot, flags, fd, st.st_ino);
     char *base = __real_mmap((void *)free_at, bytes, prot, flags | MAP_FIXED_NOREPLACE, fd, offset);
     if (base == MAP_FAILED)
         return base;
@@ -345,6 +369,8 @@ static int member_pidfd(int fd)
         struct sim_member *m = &job.member[i];
         if (m->name_length != length || memcmp(&m->name, &name, length) != 0)
             continue;
+        if (m->pidfd >= 0)
+            close(m->pidfd); /* of its former membership */
         m->pidfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         return dup(m->pidfd);
     }
@@ -382,6 +408,10 @@ char *__wrap_getenv(const char *name)
 
     if (!m)
         return __real_getenv(name);
+    if (job.elastic && strcmp(name, "HVD_ELASTIC") == 0)
+        return snprintf(text, sizeof text, "1"), text;
+    if (job.elastic && strcmp(name, "HVD_WORKER") == 0)
+        return snprintf(text, sizeof text, "%u", m->rank), text;
     if (strcmp(name, "HVD_WORKER_SOCKET") == 0)
         return snprintf(text, sizeof text, "engine"), text;
     if (strcmp(name, "HVD_JOB_TOKEN") == 0)

@@ -1,6 +1,5 @@
 /* The calls between the files of a program. */
-#ifndef TESTS_STRUCTURE_CALLS_H
-#define TESTS_STRUCTURE_CALLS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ struct calls {
 void calls_read(struct calls *c, const struct tree *tree, const struct functions *f,
                 const struct tokens *tokens);
 void calls_free(struct calls *c);
-
-#endif

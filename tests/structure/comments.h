@@ -1,6 +1,5 @@
 /* The comments of a source, one after another. */
-#ifndef TESTS_STRUCTURE_COMMENTS_H
-#define TESTS_STRUCTURE_COMMENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ struct comment {
 
 /* Finds the next comment at or after *p and moves *p behind it; *line goes with it. False: there is none. */
 bool comment_next(const char **p, int *line, struct comment *c);
-
-#endif

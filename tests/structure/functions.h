@@ -1,6 +1,5 @@
 /* The functions that the product defines. */
-#ifndef TESTS_STRUCTURE_FUNCTIONS_H
-#define TESTS_STRUCTURE_FUNCTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ struct functions {
 
 void functions_read(struct functions *f, const struct source *s, const struct tokens *t);
 void functions_free(struct functions *f);
-
-#endif

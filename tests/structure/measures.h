@@ -1,7 +1,6 @@
 /* The measures of the house: figures about the sources of which each has a limit that may not be passed,
  * and a goal. The table of all is in measures.c. */
-#ifndef TESTS_STRUCTURE_MEASURES_H
-#define TESTS_STRUCTURE_MEASURES_H
+#pragma once
 
 #include <stdio.h>
 
@@ -72,5 +71,3 @@ bool measures_list(const struct tree *t, const struct tree *old, const char *wor
 /* Every counter finds in SAMPLES/measures/<word> what the file `expected` there has. Returns how many do
  * not. */
 int measures_test(const char *samples);
-
-#endif

@@ -1,6 +1,5 @@
 /* structure: the house rules as a program. See structure.c for what they are. */
-#ifndef TESTS_STRUCTURE_H
-#define TESTS_STRUCTURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ int count_columns(const char *line, size_t len);
 /* Reads a whole file, with a zero byte after it; NULL when it cannot be read. */
 char *read_file(const char *path, size_t *size);
 void *grow(void *memory, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 /* The words and signs of a source, without its comments, the contents of its strings and its preprocessor
  * lines: a macro's body is not code before it is used. */
-#ifndef TESTS_STRUCTURE_TOKENS_H
-#define TESTS_STRUCTURE_TOKENS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ bool token_is_name(const struct token *t);
 bool token_begins_line(const struct token *t, const char *text);
 /* The index of the bracket that closes the one at `open`, or the index of the end. */
 size_t tokens_close(const struct tokens *t, size_t open);
-
-#endif

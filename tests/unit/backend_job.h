@@ -1,6 +1,5 @@
 /* Several hosts' backends over real links in one process, and what their sums must be. */
-#ifndef TESTS_UNIT_BACKEND_JOB_H
-#define TESTS_UNIT_BACKEND_JOB_H
+#pragma once
 
 #include "collectives/algorithms/endpoint.h"
 #include "tests/unit/links_job.h"
@@ -73,5 +72,3 @@ static USED_BY_SOME void check_bits(const float *data, const float *want, uint64
                   (unsigned long long)count, host, i < count ? (double)data[i] : 0, of,
                   i < count ? (double)want[i] : 0);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A session as a launcher sees it, without one: speaks the control channel on standard input and output and
  * plays workers that end at once with status 0. `at` says what else it does at each stage. */
-#ifndef HVD_TESTS_FAKE_AGENT_H
-#define HVD_TESTS_FAKE_AGENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ void fake_agent_say(struct fake_agent *a, const void *message, size_t len);
 /* As hvdagent attach; -1 when it is too long for that. */
 int fake_agent_attach(struct fake_agent *a, const Hvd__Control *m);
 void fake_agent_send(struct fake_agent *a, const Hvd__Control *m);
-
-#endif

@@ -1,8 +1,7 @@
 /* A launcher of few words: starts `hvdagent session` over a socketpair, speaks the control channel, and keeps
  * what it was told. For tests that must end a channel, withhold credit or kill at a moment of their choosing.
  */
-#ifndef TESTS_FAKE_LAUNCHER_H
-#define TESTS_FAKE_LAUNCHER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,5 +79,3 @@ bool fake_count_becomes(const char *mark, unsigned wanted, unsigned ms);
 /* Counts the job directories and cgroups with the name of this test process's job. */
 unsigned fake_traces(void);
 bool fake_traces_become(unsigned wanted, unsigned ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* For tests with GPUs that are none: ranks as processes, each with the doubles of tests/gpu/double. */
-#ifndef HVD_TESTS_GPU_RANKS_H
-#define HVD_TESTS_GPU_RANKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ void gpu_leave(struct gpu_rank *me);
 void *gpu_memory(struct gpu_rank *me, const void *content, size_t bytes);
 void gpu_read(struct gpu_rank *me, void *into, const void *from, size_t bytes);
 void gpu_free(struct gpu_rank *me, void *at);
-
-#endif

@@ -1,8 +1,7 @@
 /* Messages that are well-formed and hostile: made from protobuf-c's descriptors, so that a new message or
  * field is among them by itself. They are made as bytes, because some are such as no encoder makes: a field
  * twice, an unknown one, a number that an enum has not. The same seed makes the same messages. */
-#ifndef HVD_TESTS_HOSTILE_H
-#define HVD_TESTS_HOSTILE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -30,5 +29,3 @@ const ProtobufCFieldDescriptor *hostile_nth(const ProtobufCMessageDescriptor *ty
 uint64_t hostile_given_seed(void);
 /* How many messages of each kind: `usual`, or what HOSTILE_TURNS says. */
 unsigned hostile_turns(unsigned usual);
-
-#endif

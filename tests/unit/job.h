@@ -1,7 +1,6 @@
 /* A job without hvdrun and hvdagent, for tests of the collectives: engines are started as a session starts
  * them, workers are forks of the test program, and the parent plays all sessions and the launcher. */
-#ifndef HVD_TESTS_JOB_H
-#define HVD_TESTS_JOB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -84,5 +83,3 @@ void job_failed(const char *what, const char *file, int line) __attribute__((nor
 /* Before a function that only fills and checks a thread's own memory: ThreadSanitizer, which sees what
  * threads of one process do, would take minutes for it. */
 #define job_unwatched __attribute__((no_sanitize("thread")))
-
-#endif

@@ -1,7 +1,6 @@
 /* Several engines' links in one process, over loopback: the real sockets, one loop. test_links and
  * the tests of the backend share it. */
-#ifndef TESTS_UNIT_LINKS_JOB_H
-#define TESTS_UNIT_LINKS_JOB_H
+#pragma once
 
 #include <check.h>
 #include <errno.h>
@@ -29,6 +28,9 @@ extern const struct tls_ops hvd_tls_ops;
  * process from running, other work on the machine, takes none of it. */
 static uint64_t links_time = NSEC_PER_SEC;
 
+/* Later jobs have lasting links. */
+static bool links_last;
+
 /* The TLS layer of the links of later jobs; NULL: none. */
 static const struct tls_ops *links_tls;
 
@@ -46,6 +48,7 @@ struct host {
     uint64_t final_bytes;
     uint64_t arrived_bytes;
     uint64_t shut_down_at; /* give up after so many bulk bytes; 0: never */
+    uint8_t *place;        /* of all bulk, without a backend; NULL: none is wanted */
 };
 
 struct job {
@@ -87,7 +90,7 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
 static void *on_place(void *ctx, uint32_t host, const struct link_bulk *head)
 {
     struct host *h = ctx;
-    return h->backend ? backend_tcp_bulk_place(h->backend, host, head) : NULL;
+    return h->backend ? backend_tcp_bulk_place(h->backend, host, head) : h->place;
 }
 
 static void on_arrived(void *ctx, uint32_t host, const struct link_bulk *head)
@@ -100,7 +103,7 @@ static void on_arrived(void *ctx, uint32_t host, const struct link_bulk *head)
         give_up(h, &why);
         return;
     }
-    if (backend_tcp_bulk_arrived(h->backend, host, head, &h->broken) < 0)
+    if (h->backend && backend_tcp_bulk_arrived(h->backend, host, head, &h->broken) < 0)
         give_up(h, &h->broken);
 }
 
@@ -140,8 +143,9 @@ static const struct links_events events_of_owner = {.ready = on_ready,
                                                     .lost = on_lost,
                                                     .watch = on_watch};
 
-static struct links *new_links(struct job *job, uint32_t self, const uint8_t *key, uint32_t heartbeat_ms,
-                               uint32_t start_ms)
+/* The links of the job's host number `place`, as host `self` of the job. */
+static struct links *new_links_at(struct job *job, uint32_t place, uint32_t self, const uint8_t *key,
+                                  uint32_t heartbeat_ms, uint32_t start_ms)
 {
     static const char *const loopback[] = {"127.0.0.1", "::1"};
     struct links_config c = {.job = "test-job",
@@ -156,13 +160,20 @@ static struct links *new_links(struct job *job, uint32_t self, const uint8_t *ke
                              .address = loopback,
                              .addresses = access("/proc/net/if_inet6", F_OK) == 0 ? 2 : 1,
                              .heartbeat_ms = heartbeat_ms,
+                             .lasting = links_last,
                              .start_ms = start_ms};
     struct err e = ERR_INIT;
-    struct host *h = &job->host[self];
-    struct links *l = links_new(&c, self % 2 ? &events_of_owner : &events, h, links_time, &e);
+    struct host *h = &job->host[place];
+    struct links *l = links_new(&c, place % 2 ? &events_of_owner : &events, h, links_time, &e);
     ck_assert_msg(l != NULL, "%s", e.text);
     ck_assert_int_eq(watch_for(h, self, links_fd(l), EPOLLIN), 0);
     return l;
+}
+
+static struct links *new_links(struct job *job, uint32_t self, const uint8_t *key, uint32_t heartbeat_ms,
+                               uint32_t start_ms)
+{
+    return new_links_at(job, self, self, key, heartbeat_ms, start_ms);
 }
 
 static void job_new(struct job *job, uint32_t hosts, uint32_t heartbeat_ms, uint32_t start_ms)
@@ -265,5 +276,3 @@ static void job_down(struct job *job)
     }
     close(job->epoll);
 }
-
-#endif

@@ -84,6 +84,8 @@ static const char *type_text(const struct option_spec *spec)
         return "seconds";
     case OPTION_MILLISECONDS:
         return "milliseconds";
+    case OPTION_RANGE:
+        return "two numbers of seconds";
     default:
         return "a text";
     }

@@ -1,6 +1,5 @@
 /* The lists of the manual pages, written from an option table as mdoc(7). */
-#ifndef HVD_TESTS_UNIT_MDOC_H
-#define HVD_TESTS_UNIT_MDOC_H
+#pragma once
 
 #include "common/options/options.h"
 
@@ -10,5 +9,3 @@ void options_print_mdoc(const struct options_program *program, FILE *out);
 void options_print_mdoc_keys(const struct options_program *program, FILE *out);
 /* The variables likewise. */
 void options_print_mdoc_variables(const struct options_program *program, FILE *out);
-
-#endif

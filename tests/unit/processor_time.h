@@ -1,8 +1,7 @@
 /* For cases that only compute, and wait for nobody outside of their process. Check's limit runs by the clock,
  * also while the machine does other work; theirs is the processor time they take (SIGXCPU ends them), and the
  * clock's only for one that hangs. */
-#ifndef HVD_TESTS_PROCESSOR_TIME_H
-#define HVD_TESTS_PROCESSOR_TIME_H
+#pragma once
 
 #include <check.h>
 #include <stdlib.h>
@@ -28,5 +27,3 @@ static inline void case_computes(TCase *tc)
     tcase_add_checked_fixture(tc, limit_processor_time, NULL);
     tcase_set_timeout(tc, HANGING_SECONDS);
 }
-
-#endif

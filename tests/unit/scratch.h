@@ -1,7 +1,6 @@
 /* A test's own directories and files, below TMPDIR: who ends a test in its middle removes them there
  * (tests/run.sh). Paths are short, as sockets lie in some of them. */
-#ifndef HVD_TEST_SCRATCH_H
-#define HVD_TEST_SCRATCH_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,5 +26,3 @@ static inline int scratch_file(char path[SCRATCH_MAX], const char *name)
 {
     return mkstemp(scratch_name(path, name));
 }
-
-#endif

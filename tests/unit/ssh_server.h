@@ -1,7 +1,6 @@
 /* A real sshd on a loopback port with keys, configuration and home directory of its own in a temporary
  * directory. */
-#ifndef HVD_TESTS_SSH_SERVER_H
-#define HVD_TESTS_SSH_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ uint16_t fake_server(const char *says);
 bool ssh_server_possible(void);
 /* Removes it, also after failed tests. */
 void ssh_server_clean(void);
-
-#endif

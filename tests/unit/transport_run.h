@@ -1,6 +1,5 @@
 /* Runs one transport to its closed() and keeps what it reported. */
-#ifndef HVD_TESTS_TRANSPORT_RUN_H
-#define HVD_TESTS_TRANSPORT_RUN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -38,5 +37,3 @@ struct transport_run {
 /* False when start() refused; start_err tells why. */
 bool run_transport(struct transport_run *r, const struct transport_target *target);
 uint64_t pattern_checksum(size_t len);
-
-#endif

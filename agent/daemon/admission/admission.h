@@ -1,6 +1,5 @@
 /* Admission, step by step, as client.c calls it: a request is read, decided about, replied to. */
-#ifndef HVD_AGENT_DAEMON_ADMISSION_ADMISSION_H
-#define HVD_AGENT_DAEMON_ADMISSION_ADMISSION_H
+#pragma once
 
 #include "agent/daemon/admission/client.h"
 
@@ -34,5 +33,3 @@ void reply_refusal(struct client *c);
 /* Tells the leases; only root is told everything about those of other users. */
 void reply_status(struct client *c);
 void reply_gpus(struct client *c);
-
-#endif

@@ -13,8 +13,7 @@
  * process is looked up later. Until its descriptors are closed a connection counts as one of its user's.
  * A client that passes descriptors other than two pipes or unix sockets is refused: neither the daemon nor
  * systemd shall have to close anything else. */
-#ifndef HVD_AGENT_DAEMON_ADMISSION_CLIENT_H
-#define HVD_AGENT_DAEMON_ADMISSION_CLIENT_H
+#pragma once
 
 #include <sys/types.h>
 #include <uv.h>
@@ -90,5 +89,3 @@ void clients_checked(struct daemon *d);
 void clients_serve_queue(struct daemon *d);
 /* Closes it without a word. */
 void client_drop(struct client *c);
-
-#endif

@@ -6,8 +6,7 @@
  * ".service": hvd-JOB, hvd-JOB.2 for a second session of such a job.
  *
  * Not thread-safe. The policy (leases_admit) does no I/O. */
-#ifndef HVD_AGENT_DAEMON_ADMISSION_LEASES_H
-#define HVD_AGENT_DAEMON_ADMISSION_LEASES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,5 +78,3 @@ void leases_close(struct leases *l);
 int leases_add(struct leases *l, const struct lease *lease, struct err *e);
 /* Forgets it, and its file; nothing when there is none. */
 void leases_drop(struct leases *l, const char *unit);
-
-#endif

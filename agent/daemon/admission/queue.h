@@ -4,8 +4,7 @@
  * The order is by priority, then first come, first served. No request overtakes another, however small it is,
  * with one exception: a request that waits for the end of a job of its own user (LEASE_OWN_LIMIT) stands in
  * no other's way. */
-#ifndef HVD_AGENT_DAEMON_ADMISSION_QUEUE_H
-#define HVD_AGENT_DAEMON_ADMISSION_QUEUE_H
+#pragma once
 
 #include "agent/daemon/admission/leases.h"
 
@@ -43,5 +42,3 @@ struct queue_entry *queue_next(const struct queue *q, const struct leases *l, co
  * milliseconds after which to ask again, if that is sooner. */
 const char *queue_news(const struct queue *q, struct queue_entry *x, const struct leases *l,
                        const struct lease_rules *rules, uint64_t now_ms, uint64_t *again);
-
-#endif

@@ -3,8 +3,7 @@
  * The numbers in leases mean the slots as they were counted first: a GPU that is gone leaves a gap and does
  * not move the others. A GPU that is too hot, does not answer or is gone is well again when that is over; an
  * Xid or uncorrected memory errors stay a fault until root accepts the GPU (gpu_health_accept). */
-#ifndef HVD_AGENT_DAEMON_GPU_GPU_HEALTH_H
-#define HVD_AGENT_DAEMON_GPU_GPU_HEALTH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -70,5 +69,3 @@ const char *gpu_health_text(const struct gpu_health *h, char *text, size_t size)
  * directory. Without a file, nothing is changed. */
 void gpu_health_load(struct gpu_health *h, const char *directory);
 int gpu_health_save(const struct gpu_health *h, const char *directory, struct err *e);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * A process that hangs in the driver cannot even be killed: no other is started while it is there. A node
  * where the daemon found no GPU when it started is not watched. */
-#ifndef HVD_AGENT_DAEMON_GPU_GPU_WATCH_H
-#define HVD_AGENT_DAEMON_GPU_GPU_WATCH_H
+#pragma once
 
 #include <uv.h>
 
@@ -55,5 +54,3 @@ const Hvd__Gpus *gpu_watch_tell(struct gpu_watch *w, uid_t uid);
 #define GPU_LEASE_TEXT (16 + GPU_SET_MAX * (GPU_UUID_MAX + 1))
 /* A lease as `hvdagent session --lease` takes it: "2:0,1", with UUIDs where numbers will not do. */
 void gpu_watch_lease(const struct gpu_watch *w, const struct lease *lease, char text[GPU_LEASE_TEXT]);
-
-#endif

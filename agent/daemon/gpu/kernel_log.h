@@ -4,8 +4,7 @@
  *
  * Read are the records of /dev/kmsg, which has the last of this boot; each carries microseconds since boot.
  * Only what the kernel itself wrote counts. Reading never waits. */
-#ifndef HVD_AGENT_DAEMON_GPU_KERNEL_LOG_H
-#define HVD_AGENT_DAEMON_GPU_KERNEL_LOG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ int kernel_log_open(struct kernel_log *l, const char *path, struct err *e);
 /* All that came since the last time. */
 void kernel_log_read(struct kernel_log *l, void (*see)(void *ctx, const struct xid *x), void *ctx);
 void kernel_log_close(struct kernel_log *l);
-
-#endif

@@ -1,7 +1,6 @@
 /* The metrics of a node, once each: number, name, help, unit, source. The managed agent, its file, hvdctl and
  * what both tell Prometheus follow from the lists here. */
-#ifndef HVD_AGENT_DAEMON_METRICS_METRIC_TABLE_H
-#define HVD_AGENT_DAEMON_METRICS_METRIC_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,5 +102,3 @@ void render_node(FILE *out, const struct render_node *n);
 void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
 /* Nothing when it has none. */
 void render_gpus(FILE *out, const Hvd__Gpus *g);
-
-#endif

@@ -1,8 +1,7 @@
 /* Metrics of a managed agent for Prometheus, on the unix socket METRICS_SOCKET in its directory, for as long
  * as its configuration says so (`metrics`). Any user may ask the agent for the same: users and how much they
  * have, no names of jobs. It listens on no port: its unit has no network. */
-#ifndef HVD_AGENT_DAEMON_METRICS_METRICS_H
-#define HVD_AGENT_DAEMON_METRICS_METRICS_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -44,5 +43,3 @@ struct metrics_http_ops {
     /* Closes everything; the handles are closed when the loop has run again. */
     void (*stop)(struct metrics_http *h);
 };
-
-#endif

@@ -13,8 +13,7 @@
  *   totals_report    its figures, again and again; the last with how it ended
  *   totals_left      its unit has gone. Its last report may still be on its way; when none has come after
  *                    TOTALS_LAST_MS the session was lost (totals_settle) */
-#ifndef HVD_AGENT_DAEMON_METRICS_TOTALS_H
-#define HVD_AGENT_DAEMON_METRICS_TOTALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,5 +84,3 @@ struct totals_session *totals_new(struct totals *c, const char *unit, uid_t uid,
 /* A name that can stand in a label, cut to its length. */
 void totals_name(char out[SUM_PEER_NAME], const char *host);
 struct totals_peer *totals_peer_of(struct totals_session *s, const char *host);
-
-#endif

@@ -17,8 +17,7 @@
  * The descriptors beside the request are attach's stderr, for the session's log, and the end of a pipe into
  * which the session's guard writes one byte, its exit status, at its end. They belong to the user as much as
  * the connection does: the daemon passes them on and neither reads nor writes them. */
-#ifndef HVD_AGENT_DAEMON_PROTOCOL_WIRE_H
-#define HVD_AGENT_DAEMON_PROTOCOL_WIRE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ int daemon_connect(struct err *e);
  * also when it refuses or there is none.
  */
 Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e);
-
-#endif

@@ -3,8 +3,7 @@
  * It reads requests and writes answers; what they mean is its owner's business (gloo.c). A request that is to
  * be held stays until `wake` names its path or its patience is over, and is then asked about again. All on
  * the loop's thread. */
-#ifndef HVD_AGENT_RENDEZVOUS_GLOO_GLOO_HTTP_H
-#define HVD_AGENT_RENDEZVOUS_GLOO_GLOO_HTTP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ struct gloo_http_ops {
      * again. */
     void (*stop)(struct gloo_http *h);
 };
-
-#endif

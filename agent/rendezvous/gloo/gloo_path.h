@@ -1,8 +1,7 @@
 /* The names of the Gloo rendezvous. Pure, and linked into module `gloo` as well as into the agent: the module
  * needs nothing of the program that opens it but common/ and libuv, so that hvdrun --check-build can open it
  * too. */
-#ifndef HVD_AGENT_RENDEZVOUS_GLOO_GLOO_PATH_H
-#define HVD_AGENT_RENDEZVOUS_GLOO_GLOO_PATH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ bool gloo_path_parse(const char *text, size_t len, struct gloo_path *out);
 bool gloo_path_is_mesh(const struct gloo_path *path);
 /* In a mesh scope, `<r>` or `rank_<r>` with r below `ranks`. */
 bool gloo_path_rank(const struct gloo_path *path, uint32_t ranks, uint32_t *rank);
-
-#endif

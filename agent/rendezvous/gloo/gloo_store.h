@@ -8,8 +8,7 @@
  * heard of everybody's end yet, the old round is over: those ends are still to come and are then nothing new.
  *
  * In any other scope keys are kept until they are deleted. Pure: no I/O, no time. One thread. */
-#ifndef HVD_AGENT_RENDEZVOUS_GLOO_GLOO_STORE_H
-#define HVD_AGENT_RENDEZVOUS_GLOO_GLOO_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,5 +88,3 @@ uint8_t *gloo_message_write(enum gloo_word word, const struct gloo_path *path, c
 /* *path points into `data`; *value is new, NULL unless it is a PUT. -1 with *e, and nothing to release. */
 int gloo_message_read(const uint8_t *data, size_t len, enum gloo_word *word, struct gloo_path *path,
                       struct gloo_value **value, struct err *e);
-
-#endif

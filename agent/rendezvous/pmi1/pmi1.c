@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/clock.h"
 
 /* ---- ranks that have left MPI -------------------------------------------------------------------------- */
 
@@ -21,7 +22,7 @@ static void check_finalized(struct pmi1 *p, uint32_t rank)
 {
     struct pmi1_client *c = pmi1_client_of(p, rank);
     if (*left_flag(p, rank) || (c && c->phase == PMI1_READY))
-        p->r->events->abort(p->r->ctx, rank, 1, unfinished);
+        p->r->events->abort(p->r->ctx, rank, 1, unfinished, clock_now());
 }
 
 /* A process that runs on without cmd=finalize has lost its MPI program, under a shell for example. Other
@@ -35,7 +36,7 @@ static void on_left_long(uv_timer_t *timer)
             continue;
         *left_flag(p, rank) = false;
         pmi1_notice(p, "rank %u: %s", rank, unfinished);
-        p->r->events->abort(p->r->ctx, rank, 1, unfinished);
+        p->r->events->abort(p->r->ctx, rank, 1, unfinished, clock_now());
     }
 }
 

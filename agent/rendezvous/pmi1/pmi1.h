@@ -10,8 +10,7 @@
  * that rank's, and no other process can be that rank while the connection lives. A rank may be several
  * clients one after another: programs that a script runs in a row. A put is visible on this host at once, on
  * other hosts after the next barrier. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMI1_PMI1_H
-#define HVD_AGENT_RENDEZVOUS_PMI1_PMI1_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -129,5 +128,3 @@ enum pmi1_request { PMI1_ASK_BARRIER = 1, PMI1_ASK_PUBLISH, PMI1_ASK_UNPUBLISH, 
 /* One of the last three, from another host or from this one: 0 and, of a look-up, the port; -1 with *e. */
 int pmi1_names_serve(struct pmi1 *p, enum pmi1_request request, const char *service, const char *port,
                      const char **found, struct err *e);
-
-#endif

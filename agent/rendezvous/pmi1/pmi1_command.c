@@ -8,6 +8,7 @@
 #include "agent/rendezvous/pmi1/pmi1_message.h"
 #include "agent/rendezvous/pmi1/pmi1_store.h"
 #include "common/protocol/spawn_programs.h"
+#include "common/base/clock.h"
 
 #define UNKNOWN_STATUS 1 /* of cmd=abort without a number */
 
@@ -167,7 +168,7 @@ static void do_abort(struct pmi1_client *c, const struct pmi1_message *m)
         status = 0 - status;
     snprintf(text, sizeof text, "MPI_Abort with %.40s", code ? code : "no code");
     c->phase = PMI1_FINAL; /* cmd=finalize is not expected any more */
-    r->events->abort(r->ctx, c->rank, status, text);
+    r->events->abort(r->ctx, c->rank, status, text, clock_now());
 }
 
 /* Further lines follow, up to "endcmd". Only the last of several commands is answered. */

@@ -8,8 +8,7 @@
  *
  *   u8 PMI1_PUT     u16 length of the key, the key, u16 length of the value, the value
  *   u8 PMI1_FAILED  u16 length of the reason, the reason */
-#ifndef HVD_AGENT_RENDEZVOUS_PMI1_PMI1_MESSAGE_H
-#define HVD_AGENT_RENDEZVOUS_PMI1_PMI1_MESSAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,5 +63,3 @@ struct pmi1_record {
 bool pmi1_read_record(struct reader *r, struct pmi1_record *record);
 /* `key` and `value` are shorter than their maxima; `key` is NULL with PMI1_FAILED. */
 void pmi1_write_record(struct writer *w, enum pmi1_record_kind kind, const char *key, const char *value);
-
-#endif

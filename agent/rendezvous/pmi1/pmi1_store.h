@@ -1,7 +1,6 @@
 /* The key-value space of a job as one host knows it: pairs in the order of their first put, found by a hash.
  * The size of all pairs together is bounded. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMI1_PMI1_STORE_H
-#define HVD_AGENT_RENDEZVOUS_PMI1_PMI1_STORE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void pmi1_store_free(struct pmi1_store *s);
 int pmi1_store_put(struct pmi1_store *s, const char *key, const char *value, struct err *e);
 /* NULL when there is none; valid until the key's next put. */
 const char *pmi1_store_get(const struct pmi1_store *s, const char *key);
-
-#endif

@@ -21,7 +21,8 @@
 #define NAME_SIZE   64
 #define SCRIPT_SIZE (64u << 10)
 
-static const char *const libraries[] = {"libmpi.so", "libmpi_", "libpmix.so", "liboshmem.so"};
+static const char *const libraries[] = {"libmpi.so", "libmpi_", "libpmix.so", "liboshmem.so", "libmpich.so"};
+#define WITH_PMIX 4                    /* of these, the first */
 static const char module[] = "mpi4py"; /* Python's */
 
 struct elf {
@@ -72,18 +73,18 @@ static bool find_offset(const struct elf *f, uint64_t address, uint64_t *offset)
     return false;
 }
 
-static bool is_library(const struct elf *f, uint64_t offset)
+static bool is_library(const struct elf *f, uint64_t offset, size_t count)
 {
     char name[NAME_SIZE + 1] = "";
     if (offset > INT64_MAX || pread(f->fd, name, NAME_SIZE, (off_t)offset) <= 0)
         return false;
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+    for (size_t i = 0; i < count; i++)
         if (strncmp(name, libraries[i], strlen(libraries[i])) == 0)
             return true;
     return false;
 }
 
-static bool program_uses(int fd)
+static bool program_uses(int fd, size_t count)
 {
     struct elf f = {.fd = fd};
     uint64_t names = 0, at = 0;
@@ -95,7 +96,7 @@ static bool program_uses(int fd)
     if (!find_offset(&f, names, &at))
         return false;
     for (size_t i = 0; i < f.entries && f.entry[i].d_tag != DT_NULL; i++)
-        if (f.entry[i].d_tag == DT_NEEDED && is_library(&f, at + f.entry[i].d_un.d_val))
+        if (f.entry[i].d_tag == DT_NEEDED && is_library(&f, at + f.entry[i].d_un.d_val, count))
             return true;
     return false;
 }
@@ -120,7 +121,7 @@ static bool script_uses(int fd, const char *path)
 
 /* ---- commands ------------------------------------------------------------------------------------------ */
 
-bool detect_pmix_in_file(const char *path)
+static bool file_uses(const char *path, size_t count)
 {
     char magic[SELFMAG];
     struct stat st;
@@ -130,23 +131,38 @@ bool detect_pmix_in_file(const char *path)
     if (fd < 0)
         return false;
     if (read_at(fd, magic, sizeof magic, 0))
-        uses = memcmp(magic, ELFMAG, SELFMAG) == 0 ? program_uses(fd) : script_uses(fd, path);
+        uses = memcmp(magic, ELFMAG, SELFMAG) == 0 ? program_uses(fd, count) : script_uses(fd, path);
     close(fd);
     return uses;
 }
 
-bool detect_pmix(char *const *argv, const char *search, const char *wdir)
+static bool command_uses(char *const *argv, const char *search, const char *wdir, size_t count)
 {
     char path[PATH_MAX];
     struct err none = ERR_INIT;
-    if (spawn_find(argv[0], search, wdir, path, sizeof path, &none) == 0 && detect_pmix_in_file(path))
+    if (spawn_find(argv[0], search, wdir, path, sizeof path, &none) == 0 && file_uses(path, count))
         return true;
     for (size_t i = 1; i < WORDS && argv[i]; i++) {
         int n = snprintf(path, sizeof path, "%s%s%s", argv[i][0] == '/' ? "" : wdir,
                          argv[i][0] == '/' ? "" : "/", argv[i]);
         if (strncmp(argv[i], module, strlen(module)) == 0 ||
-            (n > 0 && (size_t)n < sizeof path && detect_pmix_in_file(path)))
+            (n > 0 && (size_t)n < sizeof path && file_uses(path, count)))
             return true;
     }
     return false;
+}
+
+bool detect_pmix(char *const *argv, const char *search, const char *wdir)
+{
+    return command_uses(argv, search, wdir, WITH_PMIX);
+}
+
+bool detect_mpi(char *const *argv, const char *search, const char *wdir)
+{
+    return command_uses(argv, search, wdir, sizeof libraries / sizeof *libraries);
+}
+
+bool detect_pmix_in_file(const char *path)
+{
+    return file_uses(path, WITH_PMIX);
 }

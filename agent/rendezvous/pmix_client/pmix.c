@@ -338,30 +338,12 @@ static const struct tree_handler handler = {on_request, on_broadcast};
 
 /* ---- before the workers -------------------------------------------------------------------------------- */
 
-static const char *search_path(const struct spawn_program *program)
-{
-    for (size_t i = 0; i < program->n_env; i++)
-        if (strncmp(program->env[i], "PATH=", 5) == 0)
-            return program->env[i] + 5;
-    return getenv("PATH");
-}
-
-static bool looks_needed(const struct rendezvous *r)
-{
-    for (size_t i = 0; i < spawn_programs(r->spawn); i++) {
-        struct spawn_program program = spawn_program_get(r->spawn, i);
-        if (r->wdir[i] && detect_pmix(program.argv, search_path(&program), r->wdir[i]))
-            return true;
-    }
-    return false;
-}
-
 /* Because it is wanted, or because the command looks as if it will be needed: the workers are then told of
  * the library's shared memory, and need not ask the server for each key. Only who wanted it is refused
  * without it. */
 static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
 {
-    if (!wanted && !looks_needed(p->r))
+    if (!wanted && !rendezvous_detects(p->r, detect_pmix))
         return 0;
     if (start_server(p, true, e) < 0) {
         pmix_host_end(p->server);

@@ -4,8 +4,7 @@
  * The method opens the listener, and computes beforehand the environment that the server's library will want
  * for its clients. pmix_host.h starts the server, which reports that environment and serves the library
  * through tree.h. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void pmix_node_name(const struct rendezvous *r, uint32_t host, char *name, size_
 void pmix_server_name(const struct rendezvous *r, char *name, size_t size);
 /* The directory of the server's files. */
 void pmix_server_directory(const struct rendezvous *r, char *path, size_t size);
-
-#endif

@@ -1,13 +1,19 @@
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "agent/rendezvous/pmix_client/pmix_variables.h"
 #include "common/base/clock.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 
-#define START_MS 10000 /* from its start to its first word; the library looks at the machine meanwhile */
+#define LAST_WORDS_MS 1000  /* from the end of its socket to the end of its process */
+#define NOT_LOADED    127   /* the loader's exit status */
+#define START_MS      10000 /* from its start to its first word; the library looks at the machine meanwhile */
 
 static void release_socket(struct pmix_host *h);
 
@@ -189,7 +195,7 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         session->notice(h->r->ctx, m->number, m->text);
         break;
     case HVD__PMIX__KIND__ABORT:
-        session->abort(h->r->ctx, m->rank, m->number, m->text);
+        session->abort(h->r->ctx, m->rank, m->number, m->text, m->time);
         break;
     case HVD__PMIX__KIND__SIGNAL:
         session->signal(h->r->ctx, m->rank, (int)m->number);
@@ -364,6 +370,28 @@ int pmix_host_start(struct pmix_host *h, struct rendezvous *r, bool before_worke
     return 0;
 }
 
+/* The server has closed its socket before it has started, so it ends now. Its end is told here, and not again
+ * when it is reaped. */
+static int explain_end(struct pmix_host *h, struct err *e)
+{
+    siginfo_t how = {0};
+    int fd = h->child.pid > 0 ? (int)syscall(SYS_pidfd_open, h->child.pid, 0) : -1;
+    struct pollfd ends = {.fd = fd, .events = POLLIN};
+    h->child.failed = true;
+    if (fd >= 0 && poll(&ends, 1, LAST_WORDS_MS) == 1)
+        (void)waitid(P_PID, (id_t)h->child.pid, &how, WEXITED | WNOWAIT | WNOHANG);
+    if (fd >= 0)
+        close(fd);
+    if (how.si_code == CLD_EXITED && how.si_status == NOT_LOADED) {
+        err_set(e, ERR_UNSUPPORTED, "the PMIx server cannot start: the line before has the missing library");
+        return err_hint(e, "install libpmix2 (Debian's name), or run without --rendezvous pmix"), -1;
+    }
+    if (how.si_code == CLD_EXITED)
+        return err_set(e, ERR_CLOSED, "the PMIx server ended with exit status %d before it could start",
+                       how.si_status);
+    return err_set(e, ERR_CLOSED, "the PMIx server has ended before it could start");
+}
+
 int pmix_host_await(struct pmix_host *h, struct err *e)
 {
     uint64_t until = clock_now() + START_MS * NSEC_PER_MSEC;
@@ -372,8 +400,7 @@ int pmix_host_await(struct pmix_host *h, struct err *e)
         if (now >= until || pmix_relay_wait(&h->relay, (int)((until - now) / NSEC_PER_MSEC) + 1) < 0)
             return err_set(e, ERR_TIMEOUT, "its server has not started within %d s", START_MS / 1000);
     }
-    return h->state == PMIX_HOST_READY ? 0
-                                       : err_set(e, ERR_CLOSED, "its server has ended before it could start");
+    return h->state == PMIX_HOST_READY ? 0 : explain_end(h, e);
 }
 
 /* ---- end ----------------------------------------------------------------------------------------------- */

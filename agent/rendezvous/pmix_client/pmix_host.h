@@ -10,8 +10,7 @@
  *
  * `ended`: it was told to end (its socket closed), or it failed: it died, broke the protocol, or did not send
  * its Ping for too long and was killed. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_HOST_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_HOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,5 +62,3 @@ bool pmix_host_is_failing(const struct pmix_host *h);
 bool pmix_host_reaped(struct pmix_host *h, pid_t pid, uint32_t status, uint32_t signal);
 /* To be called when the tree is gone. */
 void pmix_host_close(struct pmix_host *h);
-
-#endif

@@ -3,8 +3,7 @@
  * A message is its length (4 bytes, little-endian) and a Pmix of control.proto. common/protocol/frame.h does
  * not fit, because the result of a gather may be longer than a frame. Messages of the server are checked,
  * because a faulty client may have damaged the server. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_RELAY_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_RELAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <uv.h>
@@ -39,5 +38,3 @@ void pmix_relay_drain(struct pmix_relay *r);
 int pmix_relay_wait(struct pmix_relay *r, int ms);
 /* The handle is closed when the loop has run again. `end` is not called. */
 void pmix_relay_close(struct pmix_relay *r);
-
-#endif

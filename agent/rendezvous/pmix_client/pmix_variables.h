@@ -1,7 +1,6 @@
 /* The variables of PMIx for the workers. They are predicted while the PMIx library was not asked yet; later
  * they are the library's. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_VARIABLES_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_VARIABLES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ const char *pmix_variables_find(char *const *list, size_t count, const char *nam
 /* Has the user set it? */
 bool pmix_variables_given(const Hvd__Spawn *spawn, const char *name);
 void pmix_variables_free(struct pmix_variables *v);
-
-#endif

@@ -9,8 +9,7 @@
  * Later messages of a client of version 4 or 5 are 16 bytes (sender, tag, length: 4 bytes each in network
  * order, and 4 zeros), then as many bytes as the length says. The library makes room for whatever a length
  * says, and keeps messages whose tag nothing awaits. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_WIRE_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_WIRE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ struct pmix_stream { /* all zeros at the begin */
 
 /* NULL, or what no client's library says; nothing after that is understood. */
 const char *pmix_stream_follow(struct pmix_stream *s, const uint8_t *bytes, size_t len);
-
-#endif

@@ -8,8 +8,7 @@
  * go on sending. When the server ends first, the connection ends a moment later: if the server dies, its
  * owner knows that before the clients. Each side is read only as fast as the other side reads: at most one
  * read is held. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PROXY_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PROXY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ void proxies_serve(struct proxies *s, uint16_t port);
  * *s must live as long. */
 void proxies_close(struct proxies *s);
 void proxies_free(struct proxies *s);
-
-#endif

@@ -47,14 +47,20 @@ static struct process process;
 
 /* ---- to the session ------------------------------------------------------------------------------------ */
 
-static void send_message(Hvd__Pmix__Kind kind, uint32_t rank, uint32_t number, const char *text)
+static void send_dated(Hvd__Pmix__Kind kind, uint32_t rank, uint32_t number, const char *text, uint64_t time)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
     m.kind = kind;
     m.rank = rank;
     m.number = number;
+    m.time = time;
     m.text = (char *)(uintptr_t)text;
     pmix_relay_send(&process.session, &m);
+}
+
+static void send_message(Hvd__Pmix__Kind kind, uint32_t rank, uint32_t number, const char *text)
+{
+    send_dated(kind, rank, number, text, 0);
 }
 
 static void on_notice(void *ctx, uint32_t level, const char *text)
@@ -63,10 +69,10 @@ static void on_notice(void *ctx, uint32_t level, const char *text)
     send_message(HVD__PMIX__KIND__NOTICE, 0, level, text);
 }
 
-static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
+static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text, uint64_t time)
 {
     (void)ctx;
-    send_message(HVD__PMIX__KIND__ABORT, rank, status, text);
+    send_dated(HVD__PMIX__KIND__ABORT, rank, status, text, time);
 }
 
 static void on_signal(void *ctx, uint32_t rank, int number)

@@ -14,8 +14,7 @@
  *
  * The library has one thread and calls its host on that thread; those calls only copy. Everything else
  * happens on the loop, which calls the library's call-backs and functions: none of them waits. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_SERVER_PMIX_SERVER_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_SERVER_PMIX_SERVER_H
+#pragma once
 
 #include <pmix.h>
 #include <pmix_server.h>
@@ -168,5 +167,3 @@ pmix_status_t pmix_spawn(const pmix_proc_t *asker, const pmix_info_t info[], siz
 /* ---- pmix_log.c ---------------------------------------------------------------------------------------- */
 void pmix_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t count, const pmix_info_t directives[],
               size_t directive_count, pmix_op_cbfunc_t done, void *ctx);
-
-#endif

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
+
 /* ---- abort --------------------------------------------------------------------------------------------- */
 
 struct abort_call {
@@ -20,7 +22,7 @@ static void run_abort(struct upcall *item)
 {
     struct abort_call *a = (struct abort_call *)item;
     struct rendezvous *r = pmix_server.r;
-    r->events->abort(r->ctx, a->rank, (uint32_t)a->status, a->text);
+    r->events->abort(r->ctx, a->rank, (uint32_t)a->status, a->text, clock_now());
     a->done(PMIX_SUCCESS, a->ctx);
     free(a);
 }

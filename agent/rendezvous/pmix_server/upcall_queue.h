@@ -2,8 +2,7 @@
  *
  * An eventfd wakes the loop, and not uv_async, because the library's thread may outlive the loop for a moment
  * when a session ends: to write to a descriptor without a reader does no harm. */
-#ifndef HVD_AGENT_RENDEZVOUS_PMIX_SERVER_UPCALL_QUEUE_H
-#define HVD_AGENT_RENDEZVOUS_PMIX_SERVER_UPCALL_QUEUE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <uv.h>
@@ -26,5 +25,3 @@ struct upcall_queue {
 int upcall_queue_open(struct upcall_queue *b, uv_loop_t *loop, struct err *e);
 /* Any thread. */
 void upcall_queue_post(struct upcall_queue *b, struct upcall *item);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SERVERS asks for the servers, CLIENTS each of these for its clients, ENDING tells it which of them to end.
  * There is a limit for all of it: what is not done then stays undone. */
-#ifndef HVD_AGENT_SESSION_MPS_MPS_CLIENTS_H
-#define HVD_AGENT_SESSION_MPS_MPS_CLIENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ void mps_clients_cancel(struct mps_clients *m);
 /* True when `pid` was of it. */
 bool mps_clients_reaped(struct mps_clients *m, pid_t pid, bool well);
 void mps_clients_close(struct mps_clients *m);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * Processes that the daemon's servers leave are ended by the session's walk over its descendants, and by the
  * guard's. */
-#ifndef HVD_AGENT_SESSION_MPS_MPS_HOST_H
-#define HVD_AGENT_SESSION_MPS_MPS_HOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ void mps_host_close(struct mps_host *h);
 
 /* Is there a control daemon behind the socket of `directory`, both of this user or of root? */
 bool mps_is_served(const char *directory);
-
-#endif

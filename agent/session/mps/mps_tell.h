@@ -1,8 +1,7 @@
 /* NVIDIA's nvidia-cuda-mps-control, started without -f: it passes the lines of its standard input on to the
  * control daemon of CUDA_MPS_PIPE_DIRECTORY, prints the answers, and ends with 0 when there were some. That
  * is the documented way to ask. */
-#ifndef HVD_AGENT_SESSION_MPS_MPS_TELL_H
-#define HVD_AGENT_SESSION_MPS_MPS_TELL_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -22,5 +21,3 @@ struct mps_place {
 pid_t mps_start(const struct mps_place *place, char *const argv[], int in, int out, struct err *e);
 /* Has it pass `commands` on; the answer goes to `out`, or nowhere (-1). Its pid, or -1. */
 pid_t mps_tell(const struct mps_place *place, const char *commands, int out);
-
-#endif

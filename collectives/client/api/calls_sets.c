@@ -7,16 +7,12 @@
  * of another set. */
 #include "collectives/client/names.h"
 #include "collectives/client/request.h"
-#include "collectives/client/rpc.h"
 #include "collectives/client/sets.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "collectives/shm/numbers.h"
 #include "common/base/hash.h"
 
 #define HASH_FAILED 0 /* of a rank that could not do its part */
@@ -76,55 +72,7 @@ static int agree_on_set(uint64_t mine, const char *what, hvd_set set)
     return status;
 }
 
-/* ---- the engine ---------------------------------------------------------------------------------------- */
-
-static int tell_engine(hvd_set set, const uint32_t *rank, uint32_t n)
-{
-    struct worker_message m = {.type = WORKER_ADD_SET, .set = set};
-    int fd = numbers_write(rank, n);
-    if (fd < 0)
-        return fail(HVD_ERR_SYSTEM, "cannot write down %u ranks: %s", n, strerror(errno));
-    int status = rpc(&m, fd, NULL, NULL);
-    close(fd);
-    return status;
-}
-
-static int tell_engine_removed(hvd_set set)
-{
-    struct worker_message m = {.type = WORKER_REMOVE_SET, .set = set};
-    return rpc(&m, -1, NULL, NULL);
-}
-
-/* ---- arguments ----------------------------------------------------------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The ranks in ascending order; the caller's to free. */
-static int sort_ranks(const int *ranks, int n, uint32_t **sorted)
-{
-    *sorted = NULL;
-    if (n < 1 || n > client.size || !ranks)
-        return fail(HVD_ERR_INVALID, "a process set has 1 to %d ranks, not %d", client.size,
-                    ranks || n < 1 ? n : 0);
-    uint32_t *rank = malloc((size_t)n * sizeof *rank);
-    if (!rank)
-        return fail(HVD_ERR_MEMORY, "no memory for %d ranks", n);
-    *sorted = rank;
-    for (int i = 0; i < n; i++) {
-        if (ranks[i] < 0 || ranks[i] >= client.size)
-            return fail(HVD_ERR_INVALID, "%d is not a rank below %d", ranks[i], client.size);
-        rank[i] = (uint32_t)ranks[i];
-    }
-    qsort(rank, (size_t)n, sizeof *rank, by_number);
-    for (int i = 1; i < n; i++)
-        if (rank[i] == rank[i - 1])
-            return fail(HVD_ERR_INVALID, "rank %u is twice among the ranks of a process set", rank[i]);
-    return HVD_SUCCESS;
-}
+/* ---- the calls ----------------------------------------------------------------------------------------- */
 
 static bool set_exists(hvd_set set)
 {
@@ -141,15 +89,13 @@ static int check_new(const uint32_t *rank, uint32_t n)
                                       : fail(HVD_ERR_MEMORY, "more than %u process sets", SHM_SETS_MAX - 1);
 }
 
-/* ---- the calls ----------------------------------------------------------------------------------------- */
-
 static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
 {
     int status = check_new(rank, n);
     if (status)
         return status;
     *set = (hvd_set)client.sets++;
-    int told = tell_engine(*set, rank, n);
+    int told = set_tell_engine(*set, rank, n);
     char why[SHM_TEXT_MAX];
     snprintf(why, sizeof why, "%s", hvd_last_error());
     bool failed = told && told != HVD_ERR_MISMATCH; /* all ranks will hear of a mismatch */
@@ -159,7 +105,7 @@ static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
     if (status == HVD_SUCCESS)
         return set_make(*set, rank, n);
     snprintf(why, sizeof why, "%s", hvd_last_error());
-    tell_engine_removed(*set);
+    set_tell_removed(*set);
     *set = HVD_WORLD;
     return fail(status, "%s", why);
 }
@@ -172,7 +118,7 @@ int hvd_set_add(const int *ranks, int n, hvd_set *set)
     if (!set)
         return fail(HVD_ERR_INVALID, "the place for the process set is NULL");
     uint32_t *rank;
-    status = sort_ranks(ranks, n, &rank);
+    status = set_sort_ranks(ranks, n, &rank);
     if (status == HVD_SUCCESS) {
         pthread_mutex_lock(&client.sets_lock);
         status = add_set(rank, (uint32_t)n, set);
@@ -189,6 +135,8 @@ static int remove_set(hvd_set set)
         return HVD_ERR_SET_UNKNOWN;
     if (set == HVD_WORLD)
         return fail(HVD_ERR_INVALID, "process set 0 has all ranks and stays");
+    if (set >= (hvd_set)SHM_SETS_MAX)
+        return fail(HVD_ERR_INVALID, "process set %d is of hvd_set_open, and hvd_set_close ends it", set);
     if (tensors_pending(team))
         return fail(HVD_ERR_IN_PROGRESS, "process set %d: an operation in it was not waited for", set);
     int status = agree_on_set(hash_of(false, set, NULL, 0), "remove", set);
@@ -197,8 +145,8 @@ static int remove_set(hvd_set set)
     atomic_store(&client.removed[set], true);
     if (client.gpu->look())
         client.gpu->remove_set(team);
-    forget_idle(team);
-    return tell_engine_removed(set);
+    forget_team(team);
+    return set_tell_removed(set);
 }
 
 int hvd_set_remove(hvd_set set)
@@ -248,7 +196,7 @@ int hvd_set_ranks(hvd_set set, int *ranks)
 static int list_sets(hvd_set *ids)
 {
     int n = 0;
-    for (uint32_t i = 0; i < client.sets; i++) {
+    for (uint32_t i = 0; i < 2 * SHM_SETS_MAX; i++) {
         if (!set_exists((hvd_set)i))
             continue;
         if (ids)

@@ -6,6 +6,9 @@
  * be called again. Without HVD_WORKER_SOCKET the process is a job of its own, unless another launcher's
  * variables say that it is one of many: then running on silently would train N times alone.
  *
+ * In an elastic job the variables give a worker its number only. The engine says which rank the worker has,
+ * when a membership with the worker has begun. hvd_init waits for that, also over failures of others.
+ *
  * hvd_shutdown is a collective operation too; the engine hears of it before the call returns, so an exit
  * after it is no death. */
 #include <ctype.h>
@@ -70,6 +73,9 @@ static int read_variable(const char *name, long low, long high, int *value)
 
 static int read_place(int *epoch)
 {
+    client.worker = -1;
+    if (getenv("HVD_ELASTIC"))
+        return read_variable("HVD_WORKER", 0, INT32_MAX, &client.worker);
     int status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size);
     if (status == HVD_SUCCESS)
         status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank);
@@ -153,10 +159,25 @@ static int map_region(int fd)
     return HVD_SUCCESS;
 }
 
+static void take_place(const struct worker_message *m)
+{
+    struct worker_place place;
+    memcpy(&place, m->text, sizeof place);
+    client.rank = place.rank;
+    client.size = place.size;
+    client.local_rank = place.local_rank;
+    client.local_size = place.local_size;
+    client.cross_rank = place.cross_rank;
+    client.cross_size = place.cross_size;
+    client.epochs = place.membership;
+}
+
 static int say_hello(int epoch)
 {
-    struct worker_message m = {
-        .type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch + client.epochs};
+    struct worker_message m = {.type = WORKER_HELLO,
+                               .id = client.worker >= 0,
+                               .rank = (uint32_t)(client.worker >= 0 ? client.worker : client.rank),
+                               .epoch = client.worker >= 0 ? client.epochs : (uint32_t)epoch + client.epochs};
     int fds[WORKER_FDS_MAX] = {-1, -1};
     unsigned number = WORKER_FDS_MAX;
     int status = read_token(m.token);
@@ -165,6 +186,8 @@ static int say_hello(int epoch)
     if (status != HVD_SUCCESS)
         return status;
     client.kick = fds[1];
+    if (client.worker >= 0)
+        take_place(&m);
     status = number == WORKER_FDS_MAX ? map_region(fds[0])
                                       : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
     if (fds[0] >= 0)
@@ -185,7 +208,7 @@ static void measure_crowd(void)
 
 static int join_job(const char *path)
 {
-    int epoch;
+    int epoch = 0;
     int status = read_place(&epoch);
     if (status == HVD_SUCCESS)
         status = connect_engine(path);
@@ -200,6 +223,8 @@ static int join_job(const char *path)
     return status == HVD_SUCCESS ? rpc_simple(WORKER_INITIALIZED) : status;
 }
 
+static bool keeps; /* hvd_reset: memory of hvd_alloc stays */
+
 /* Gives everything back. Slots first: they point into the region. */
 static void leave_job(void)
 {
@@ -210,7 +235,7 @@ static void leave_job(void)
     tensors_free();
     client.gpu->close_contexts();
     set_table_close();
-    arena_close();
+    arena_close(keeps);
     region_unmap(&client.region);
     if (client.socket >= 0)
         close(client.socket);
@@ -243,6 +268,10 @@ int hvd_init(void)
     pthread_once(&once, watch_forks);
     client.gpu = &gpu_path;
     int status = path ? join_job(path) : join_alone();
+    while (status == HVD_ERR_PEER && client.worker >= 0) { /* the next membership is without that peer */
+        leave_job();
+        status = join_job(path);
+    }
     if (status == HVD_SUCCESS)
         status = timeline_open();
     if (status != HVD_SUCCESS) {
@@ -278,11 +307,35 @@ int hvd_shutdown(void)
     }
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */
-    client.epochs += status == HVD_SUCCESS;
+    client.epochs += status == HVD_SUCCESS && client.worker < 0;
     int told = client.solo ? HVD_SUCCESS : rpc_simple(WORKER_SHUT_DOWN);
     if (status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);
     leave_job();
     return status;
+}
+
+int hvd_reset(void)
+{
+    keeps = client.worker >= 0;
+    int status = hvd_shutdown();
+    if (status == HVD_SUCCESS || status == HVD_ERR_PEER)
+        status = hvd_init();
+    keeps = false;
+    return status;
+}
+
+int hvd_membership_changed(void)
+{
+    int status = client_check();
+    if (status != HVD_SUCCESS || client.solo)
+        return status;
+    return atomic_load_explicit(&client.region.header->next_membership, memory_order_relaxed) != 0;
+}
+
+int hvd_membership(void)
+{
+    int status = client_check();
+    return status != HVD_SUCCESS ? status : client.worker >= 0 ? (int)client.epochs : 0;
 }

@@ -227,7 +227,8 @@ static int do_turn(struct join *j)
     int status = collect_wanted(j);
 
     if (forget_is_wanted())
-        forget_idle(NULL);
+        forget_idle();
+    ended = pending_move_left() || ended;
     if (status >= 0 && enters)
         status = enter_end(j) == HVD_SUCCESS ? 1 : last_failure();
     return status < 0 ? status : status > 0 || ended;

@@ -1,7 +1,6 @@
 /* hvd_join: a rank without more work takes part in the operations of the others (join.c). Its parts in those
  * operations are in join_parts.c, the thread of hvd_join_async in join_async.c. */
-#ifndef HVD_COLLECTIVES_CLIENT_API_JOIN_H
-#define HVD_COLLECTIVES_CLIENT_API_JOIN_H
+#pragma once
 
 #include "collectives/client/operation.h"
 
@@ -57,5 +56,3 @@ void join_hear(struct tensor *t, enum point point, uint64_t since);
 bool join_has_deferred(const struct tensor *t, hvd_handle handle);
 /* Waits for the operation that is set aside. The tensor's lock is held. */
 int join_wait_deferred(struct tensor *t);
-
-#endif

@@ -17,6 +17,7 @@ const char *hvd_status_name(int status)
         [-HVD_ERR_SET_FOREIGN] = "HVD_ERR_SET_FOREIGN",
         [-HVD_ERR_SET_EXISTS] = "HVD_ERR_SET_EXISTS",
         [-HVD_ERR_TIMEOUT] = "HVD_ERR_TIMEOUT",
+        [-HVD_ERR_LEFT] = "HVD_ERR_LEFT",
     };
     int known = (int)(sizeof names / sizeof names[0]);
     return status <= 0 && status > -known ? names[-status] : "unknown status";

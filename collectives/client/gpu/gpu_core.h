@@ -32,8 +32,7 @@
  * Nothing here waits for a GPU. Everything is done under gpu_lock, by a thread that waits, polls or begins an
  * operation, else by libhvd's thread. An operation belongs to that lock from its start until its phase is
  * GPU_ENQUEUED or GPU_FAILED; then it belongs to the tensor's lock again. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_CORE_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_CORE_H
+#pragma once
 
 #include "collectives/client/operation.h"
 #include "collectives/client/sets.h"
@@ -129,5 +128,3 @@ int gpu_is_capturing(const struct gpu_op *op, bool *is);
 int gpu_refuse_capture(const struct gpu_op *op);
 /* The operation's context is entered: records `input_ready` in the user's stream, of whatever context. */
 int gpu_record_input(struct gpu_op *op, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* The engine runs NCCL for this rank: --gpu-placement engine. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_ENGINE_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_ENGINE_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_team.h"
 
@@ -53,5 +52,3 @@ void gpu_export_forget_all(void);
 bool gpu_engine_registered(struct gpu_team *team, const struct gpu_memory *m);
 /* The allocation will be freed. */
 void gpu_engine_deregister(struct gpu_team *team, const struct gpu_memory *m);
-
-#endif

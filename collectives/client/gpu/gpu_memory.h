@@ -1,6 +1,5 @@
 /* Memory of hvd_alloc_device: a table of allocations, and their use by operations. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_MEMORY_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_MEMORY_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_team.h"
 
@@ -36,5 +35,3 @@ void gpu_memory_close(void);
  * all ranks are equal, NCCL gets gpu_memory_registered's addresses, valid until the operation begins anew. */
 uint64_t gpu_memory_mark(const struct gpu_op *op);
 const struct gpu_operation *gpu_memory_registered(struct gpu_op *op);
-
-#endif

@@ -1,6 +1,5 @@
 /* One operation on GPUs. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_OP_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_OP_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_core.h"
 #include "collectives/gpu/communicator.h"
@@ -96,5 +95,3 @@ bool gpu_locate_empty(const struct request *r, struct pointer *at);
 int gpu_team_choose_gpu(struct gpu_team *team, struct err *e);
 /* The turn of an operation has come: an operation without a GPU gets the team's. false: the job ends. */
 bool gpu_op_take_part(struct gpu_op *op);
-
-#endif

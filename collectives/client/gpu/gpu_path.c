@@ -51,7 +51,7 @@ static int prepare_op(struct tensor *t, const struct request *r)
     if (client.solo)
         return gpu_describe(op, r);
     op->team = NULL;
-    if (r->team->id >= 0 && atomic_load(&client.removed[r->team->id]))
+    if (r->team->id >= 0 && r->team->id < (int32_t)SHM_SETS_MAX && atomic_load(&client.removed[r->team->id]))
         return fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", r->team->id);
     status = gpu_thread_start();
     if (status != HVD_SUCCESS)

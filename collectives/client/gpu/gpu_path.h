@@ -1,6 +1,5 @@
 /* Operations on memory of GPUs as a path (operation.h). */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_PATH_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_PATH_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_op.h"
 
@@ -17,5 +16,3 @@ int gpu_locate(const struct request *r, struct pointer *at, bool *found);
 
 /* The whole operation in a job of one rank; its status. */
 int gpu_solo(struct tensor *t);
-
-#endif

@@ -1,6 +1,5 @@
 /* The runner of all operations on GPUs, and its thread. gpu_lock is held. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_PROGRESS_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_PROGRESS_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_team.h"
 
@@ -27,5 +26,3 @@ void gpu_thread_wake(enum gpu_need need);
 
 /* hvd_free; takes the lock. false: the memory is not of hvd_alloc_device. */
 bool gpu_memory_free(void *memory);
-
-#endif

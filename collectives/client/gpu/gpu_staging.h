@@ -1,6 +1,5 @@
 /* Operations by way of host memory. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_STAGING_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_STAGING_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_core.h"
 #include "common/base/fsm.h"
@@ -32,5 +31,3 @@ void gpu_staging_free(struct gpu_team *team, bool drained);
  * ended. */
 int gpu_host_begin(struct tensor *t, const struct request *r);
 bool gpu_host_ended(struct tensor *t, int *status);
-
-#endif

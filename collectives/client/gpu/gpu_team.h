@@ -1,6 +1,5 @@
 /* A team's part in operations on GPUs. */
-#ifndef HVD_COLLECTIVES_CLIENT_GPU_GPU_TEAM_H
-#define HVD_COLLECTIVES_CLIENT_GPU_GPU_TEAM_H
+#pragma once
 
 #include "collectives/client/gpu/gpu_op.h"
 #include "collectives/client/gpu/gpu_staging.h"
@@ -112,5 +111,3 @@ void gpu_way_blame(struct gpu_team *team, uint32_t index, const char *remedy, co
     __attribute__((format(printf, 4, 5)));
 /* The way is decided: reports it once in the job, or ends the job. */
 void gpu_way_report(const struct gpu_team *team);
-
-#endif

@@ -1,7 +1,6 @@
 /* The elements of a small tensor on their way with its readiness: which tensors have them, where each host's
  * contribution lies, and their reduction (pure). */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_CONTRIBUTIONS_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_CONTRIBUTIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ size_t contribution_offset(const struct tensor_op *op, uint32_t host, size_t byt
 /* Replaces the first contribution by the result; all are there. -1: no memory. */
 int contributions_reduce(const struct tensor_op *op, const struct partial_shape *shape, void *contributions,
                          size_t bytes);
-
-#endif

@@ -8,8 +8,7 @@
  * Message (integers little endian): type 1 (READINESS_LIST), pad 1, count 2, epoch 4, number of the first
  * entry 8, then `count` entries: each as in tensor_wire.h, and the result's elements when they travel with
  * it. Entries without an error go into the cache of each host as they are put on its list. */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_EXECUTION_LIST_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_EXECUTION_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,5 +81,3 @@ bool execution_list_names(const struct execution_list *list, const char *name);
 uint64_t execution_list_end(const struct execution_list *list);
 /* The next entry to execute; false when there is none yet. */
 bool execution_list_next(struct execution_list *list, struct list_entry *entry);
-
-#endif

@@ -4,8 +4,7 @@
  * it looks ahead over entries that do not fit. A batch is one allreduce of all its elements, one tensor after
  * the other. The bits of an element are the same as alone: each is reduced in the order of hosts, whoever
  * owns it. */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_FUSION_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_FUSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@
 bool fusion_can(const struct tensor_op *op, uint64_t limit);
 /* Do two such go together? */
 bool fusion_goes_with(const struct tensor_op *a, const struct tensor_op *b);
-
-#endif

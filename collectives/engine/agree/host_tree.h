@@ -1,6 +1,5 @@
 /* The tree of hosts by index: host h's parent is (h - 1) / HOST_TREE_RADIX, host 0 is the root (pure). */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_HOST_TREE_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_HOST_TREE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ void host_tree_free(struct host_tree *tree);
 bool host_tree_is_child(const struct host_tree *tree, uint32_t host);
 /* Is `host` in the subtree of `top`? */
 bool host_tree_is_below(uint32_t host, uint32_t top);
-
-#endif

@@ -1,6 +1,5 @@
 /* Tensors that were reported to this host and are not complete in its subtree yet, by name (pure). */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_PENDING_TENSORS_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_PENDING_TENSORS_H
+#pragma once
 
 #include "collectives/engine/agree/execution_list.h"
 #include "collectives/engine/agree/host_tree.h"
@@ -35,5 +34,3 @@ struct reported **reported_find(const struct reported_table *table, const char *
 struct reported *reported_add(struct reported_table *table, const struct tensor_desc *desc, uint32_t hash,
                               uint32_t witness);
 void reported_remove(struct reported_table *table, struct reported **place);
-
-#endif

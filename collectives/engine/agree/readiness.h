@@ -32,8 +32,7 @@
  * times: the tensor as in tensor_wire.h (with TENSOR_DIRECT: a direct report); when in full, witness 4 (a
  * host that says so; else it is the sender); with data: contributions 4, and for each, by host: host 4, its
  * elements. */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_READINESS_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_READINESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,5 +85,3 @@ bool readiness_was_direct(const struct readiness *r, const char *name);
 /* Of two hosts: the other one has reported the tensor here, and this one has not reported it yet. */
 bool readiness_lacks(const struct readiness *r, const char *name);
 uint64_t readiness_ignored(const struct readiness *r);
-
-#endif

@@ -1,7 +1,6 @@
 /* A report that a host's whole subtree has a tensor, with its elements where they travel along: how it is
  * written and read (pure). readiness.h has the format. */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_REPORT_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_REPORT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ void readiness_report_write(const struct report_context *c, struct writer *w, co
                             const char *error, uint32_t witness, const uint8_t *parts);
 /* This host's direct report to the other one of two hosts; the tensor has a number. */
 void report_write_direct(const struct report_context *c, struct writer *w, const struct report *said);
-
-#endif

@@ -6,8 +6,7 @@
  * travel in full. A tensor that comes back with another description (or in memory that is known
  * otherwise) travels in full too and replaces the old
  * one; between two entries of one name every host has seen the first, so nobody can mean the old one then. */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_TENSOR_CACHE_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_TENSOR_CACHE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ const struct tensor_desc *tensor_cache_get(const struct tensor_cache *cache, uin
 int tensor_cache_reserve(struct tensor_cache *cache, uint32_t names);
 /* An entry of the list: each, in their order, but for those with an error. -1: no memory. */
 int tensor_cache_put(struct tensor_cache *cache, const struct tensor_desc *desc);
-
-#endif

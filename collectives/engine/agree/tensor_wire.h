@@ -4,8 +4,7 @@
  *   elements 8, row 8, prescale 8, postscale 8 (the bits of a double), root 4, set 4, group 4, kind 1,
  *   dtype 1, op 1, compression and (times 16) device 1, of a device: what is said of its memory 8,
  *   name length 2, error length 2, name, error */
-#ifndef HVD_COLLECTIVES_ENGINE_AGREE_TENSOR_WIRE_H
-#define HVD_COLLECTIVES_ENGINE_AGREE_TENSOR_WIRE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ bool tensor_wire_put(struct writer *w, const struct tensor_cache *cache, const s
 int tensor_wire_get(struct reader *r, const struct tensor_cache *cache, struct tensor_desc *desc, char *error,
                     uint32_t *flags, bool *in_full, struct err *e);
 void tensor_message_header(uint8_t *message, uint8_t type, uint16_t count, uint32_t epoch);
-
-#endif

@@ -12,8 +12,7 @@
  * Nothing waits for a device.
  * A failure of the job aborts all communicators; memory is let go when the rank says so, or with this
  * process. */
-#ifndef HVD_COLLECTIVES_ENGINE_GPU_GPU_H
-#define HVD_COLLECTIVES_ENGINE_GPU_GPU_H
+#pragma once
 
 #include "collectives/engine/engine.h"
 #include "collectives/gpu/communicator.h"
@@ -150,5 +149,3 @@ void engine_gpus_begin(struct engine *engine, uint32_t member);
 /* A question WORKER_DEVICE_... of a member's. false: it is answered later. */
 bool engine_gpus_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
                         struct worker_message *answer);
-
-#endif

@@ -72,6 +72,7 @@ static struct gpu_set *make_set(struct engine *engine, struct set *set, struct e
         return NULL;
     }
     s->set = set;
+    set->lasts = true;
     s->head = head;
     s->next = engine->gpus->sets;
     return engine->gpus->sets = s;

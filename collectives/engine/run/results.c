@@ -5,6 +5,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/kernels/dtype.h"
+#include "collectives/local/pipeline.h"
 #include "collectives/shm/blocks.h"
 
 #define SEGMENT_MIN  (64ull << 20)
@@ -23,6 +24,7 @@ struct result {
     struct result_segment *segment;
     size_t offset;
     uint32_t slot, sequence;
+    bool is_streamed;
 };
 
 /* ---- blocks -------------------------------------------------------------------------------------------- */
@@ -54,9 +56,12 @@ static bool is_read(struct engine *engine, const struct result *r)
     const struct name *name = &engine->names.name[r->slot];
     if (!name->text)
         return true; /* nobody needs the slot */
-    for (uint32_t i = 0; i < name->set->team->members; i++)
-        if (!tensor_is_read(&engine->region, r->slot, name->set->team->local[i], r->sequence))
+    for (uint32_t i = 0; i < name->set->team->members; i++) {
+        uint32_t local = name->set->team->local[i];
+        if (!(r->is_streamed ? stream_has_left(&engine->region, r->slot, local, r->sequence)
+                             : tensor_is_read(&engine->region, r->slot, local, r->sequence)))
             return false;
+    }
     return true;
 }
 
@@ -77,9 +82,8 @@ static void reap_results(struct engine *engine)
 }
 
 /* Its address; UINT64_MAX: there is no memory. */
-static uint64_t make_result(struct run *run, size_t bytes, char **memory)
+static uint64_t make_result(struct engine *engine, const struct tensor_view *v, size_t bytes, char **memory)
 {
-    struct engine *engine = run->engine;
     struct result_segment *s;
     struct block *b = NULL;
     struct result *r = malloc(sizeof *r);
@@ -94,7 +98,7 @@ static uint64_t make_result(struct run *run, size_t bytes, char **memory)
         free(r);
         return UINT64_MAX;
     }
-    *r = (struct result){engine->runs.results, s, b->offset, run->view->number, run->view->sequence};
+    *r = (struct result){engine->runs.results, s, b->offset, v->number, v->sequence, v->streamed};
     engine->runs.results = r;
     *memory = s->base + b->offset;
     return shm_address(s->id, b->offset);
@@ -123,7 +127,8 @@ bool results_place(struct run *run)
         char *memory = NULL;
         if (bytes <= SHM_INLINE_MAX)
             memory = tensor_scratch(v, i);
-        else if (shared == UINT64_MAX && (address = make_result(run, bytes, &memory)) == UINT64_MAX)
+        else if (shared == UINT64_MAX &&
+                 (address = make_result(run->engine, v, bytes, &memory)) == UINT64_MAX)
             return false;
         if (v->op.kind == SHM_ALLGATHER)
             shared = address;
@@ -132,6 +137,14 @@ bool results_place(struct run *run)
             v->recv_counts[i][v->team->size] = address;
     }
     return true;
+}
+
+bool results_make_buffer(struct engine *engine, struct tensor_view *v)
+{
+    char *memory = NULL;
+    reap_results(engine);
+    uint64_t address = make_result(engine, v, stream_host_bytes(v), &memory);
+    return address != UINT64_MAX && stream_begin_host(v, address, memory);
 }
 
 void results_free(struct engine *engine)

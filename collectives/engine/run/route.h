@@ -27,8 +27,7 @@
  * For ragged kinds the hosts first exchange a table: a row for each rank, of route_width numbers: how many
  * elements fit into its output, then how many it gives (allgather) or gives each rank (alltoall). Every host
  * checks the same table and so says the same. */
-#ifndef HVD_COLLECTIVES_ENGINE_RUN_ROUTE_H
-#define HVD_COLLECTIVES_ENGINE_RUN_ROUTE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,5 +89,3 @@ uint64_t route_unreduced_at(const struct route_shape *shape, const uint64_t *seg
 void route_free(struct route *route);
 /* How many elements `to` gets of `from`, by the table. */
 uint64_t route_between(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t from, uint32_t to);
-
-#endif

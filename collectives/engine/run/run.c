@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engine/sets.h"
+#include "collectives/local/pipeline.h"
+
 /* ---- due ----------------------------------------------------------------------------------------------- */
 
 /* A result that came with its entry. */
@@ -69,11 +72,27 @@ void run_pack(struct run *run)
         unreduced_pack(run);
         return;
     }
+    if (run->view->streamed) {
+        run_start_network(run, run->view->op.count);
+        return;
+    }
     bool all = op_reduces(run->view->op.kind) ? reduce_piece(run)
                                               : run_copy_piece(run, run->route->pack, run->route->packs);
 
     if (all)
         run_start_network(run, run->view->op.count);
+}
+
+void run_look_for_pieces(struct run *run)
+{
+    struct backend *backend = run->engine->peers.backend;
+    if (!run->view->streamed || run->packed == run->view->bytes)
+        return;
+    uint64_t packed = stream_packed(run->view);
+    if (packed == run->packed)
+        return;
+    run->packed = packed;
+    backend->ops->more(backend, set_number(run->set), run->number);
 }
 
 void run_spread(struct run *run)
@@ -82,7 +101,7 @@ void run_spread(struct run *run)
         batch_spread(run);
         return;
     }
-    if (run_copy_piece(run, run->route->spread, run->route->spreads))
+    if (run->view->streamed || run_copy_piece(run, run->route->spread, run->route->spreads))
         run_settle(run, HVD_SUCCESS, NULL);
 }
 

@@ -2,7 +2,8 @@
  * the entry; else:
  *
  *   DUE -> SIZES      ragged kinds: the hosts exchange how much each rank gives, and to whom
- *       -> PACK       this host's members are reduced or copied into its one buffer, a piece a turn
+ *       -> PACK       this host's members are reduced or copied into its one buffer, a piece a turn; if the
+ *                     members stream (local/pipeline.h), they do so themselves, and this phase is skipped
  *       (-> EXCHANGE -> COMBINE) where ranks' elements are kept apart till then: run_unreduced.c
  *       -> NETWORK    the backend does its part between the hosts
  *       -> SPREAD     the result is copied to the members, a piece a turn
@@ -17,8 +18,7 @@
  * once, summed in float32 at the owner and rounded once, and every host expands the same bits into the one
  * buffer.
  */
-#ifndef HVD_COLLECTIVES_ENGINE_RUN_RUN_H
-#define HVD_COLLECTIVES_ENGINE_RUN_RUN_H
+#pragma once
 
 #include "collectives/engine/autotune.h"
 #include "collectives/engine/engine.h"
@@ -61,6 +61,8 @@ struct run {
     struct run_memory borrowed[4];
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */
+    uint64_t packed;   /* bytes that the members have packed, if they stream */
+    uint64_t number;   /* of the backend's operation */
     uint64_t listed;   /* when it came */
     struct autotune_values values;
     /* Of tensors that travel as one (run_batch.c): */
@@ -76,6 +78,8 @@ void run_begin(struct run *run);
 /* PACK, COMBINE and SPREAD: does one piece. */
 void run_pack(struct run *run);
 void run_spread(struct run *run);
+/* NETWORK: the members may have packed more. */
+void run_look_for_pieces(struct run *run);
 /* Publishes the end of a run that has begun. */
 void run_settle(struct run *run, int status, const char *text);
 void run_free(struct run *run);
@@ -135,5 +139,3 @@ void run_last_network(struct run *run, struct backend_request *request);
 void run_spread_begin(struct run *run);
 /* PACK and SPREAD: one piece of the list. true: all of it is done. */
 bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n);
-
-#endif

@@ -35,6 +35,11 @@ void batch_begin(struct run *leader)
         m->at = total;
         total += m->view->op.count;
     }
+    for (const struct run *m = leader; m; m = m->batch)
+        if (m->view->streamed) { /* too large to be fused */
+            run_fail(leader, HVD_ERR_PEER, "the execution list joins what does not go together");
+            return;
+        }
     leader->total = total;
     leader->turn = leader;
     leader->data = run_borrow(leader, 0, total * dtype_size(op->dtype));

@@ -13,6 +13,7 @@
 #include "collectives/kernels/convert.h"
 #include "collectives/kernels/copy.h"
 #include "collectives/kernels/dtype.h"
+#include "collectives/local/pipeline.h"
 #include "collectives/shm/doorbell.h"
 #include "common/base/clock.h"
 
@@ -208,7 +209,7 @@ void run_start(struct run *run, struct backend_request *request)
     struct backend *backend = run->engine->peers.backend;
     struct err e = ERR_INIT;
     request->set = set_number(run->set);
-    request->sequence = ++run->set->operations;
+    request->sequence = run->number = ++run->set->operations;
     request->host = run->set->host;
     request->hosts = run->set->hosts;
     request->ctx = run;
@@ -259,12 +260,24 @@ static enum backend_kind kind_between_hosts(uint8_t kind)
     }
 }
 
+static void note_final(void *ctx, uint64_t offset, uint64_t size)
+{
+    stream_note_final(((const struct run *)ctx)->view, offset, size);
+}
+
+static uint64_t packed_so_far(void *ctx)
+{
+    return ((const struct run *)ctx)->packed;
+}
+
 void run_start_network(struct run *run, uint64_t count)
 {
     const struct tensor_op *op = &run->view->op;
     bool rounds = run->wire && run->partial.dtype == HVD_FLOAT32;
     struct backend_request request = {
         .kind = kind_between_hosts(op->kind),
+        .packed = run->view->streamed ? packed_so_far : NULL,
+        .range = run->view->streamed ? note_final : NULL,
         .data = run->wire ? run->wire : run->data,
         .out = rounds ? run->data : run->got,
         .count = count,

@@ -71,6 +71,8 @@ static bool choose_buffers(struct run *run)
     }
     if (v->place == SHM_INLINE)
         run->data = (char *)v->slot->result;
+    else if (v->streamed)
+        run->data = v->stream.host;
     else
         run->data = root == UINT32_MAX ? v->out[0] : (char *)(uintptr_t)v->in[root];
     if (v->place == SHM_INLINE && root != UINT32_MAX)

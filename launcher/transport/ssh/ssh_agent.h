@@ -1,7 +1,6 @@
 /* A client of ssh-agent that never blocks: lists identities and has data signed, over its unix socket on the
  * loop. (libssh2's own waits in recv(), and an agent may ask its user first.) */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_AGENT_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_AGENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <uv.h>
@@ -42,5 +41,3 @@ bool ssh_agent_signature(const uint8_t *answer, size_t len, const uint8_t **sign
 
 /* The answer without its length, once not busy; NULL when it failed. Valid until the next question. */
 const uint8_t *ssh_agent_answer(const struct ssh_agent *a, size_t *len);
-
-#endif

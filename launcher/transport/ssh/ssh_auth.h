@@ -1,6 +1,5 @@
 /* Public key authentication: the keys, the order of the attempts, and the outcome of each. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_AUTH_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_AUTH_H
+#pragma once
 
 #include "launcher/transport/ssh/ssh_agent.h"
 #include "launcher/transport/ssh/ssh_key_file.h"
@@ -32,5 +31,3 @@ struct ssh_auth {
 /* True when this libssh2 (1.11 or newer) knows RSA with SHA-2, the only RSA signatures that servers of today
  * take. */
 bool ssh_rsa_has_sha2(void);
-
-#endif

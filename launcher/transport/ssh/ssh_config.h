@@ -1,6 +1,5 @@
 /* The ssh configuration for one host: the defaults, or the output of `ssh -G`. Parsing is pure. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONFIG_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const c
 int ssh_config_parse(struct ssh_config *c, const struct ssh_user *me, const char *text, size_t len,
                      struct err *e);
 void ssh_config_free(struct ssh_config *c);
-
-#endif

@@ -1,7 +1,6 @@
 /* A name becomes a connected socket: resolve, then try every address, each a little after the one before; the
  * first that connects wins. No call blocks. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONNECT_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONNECT_H
+#pragma once
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -57,5 +56,3 @@ void ssh_connect_resolve(struct ssh_connect *c, int family);
 void ssh_connect_begin(struct ssh_connect *c);
 /* Ends everything but the winner's socket; closed() comes from the loop. */
 void ssh_connect_close(struct ssh_connect *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* A key file by its first bytes: its type, whether it is encrypted, its public half. Pure. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_KEY_FILE_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_KEY_FILE_H
+#pragma once
 
 #include "launcher/transport/ssh/ssh_known_hosts.h"
 
@@ -25,5 +24,3 @@ enum ssh_key_kind ssh_key_kind_of(const uint8_t *blob, size_t len);
 void ssh_key_classify(const char *text, size_t len, struct ssh_key_info *info);
 /* Reads `path`, and `path`.pub when the file itself does not tell the public half. */
 void ssh_key_read(const char *path, struct ssh_key_info *info);
-
-#endif

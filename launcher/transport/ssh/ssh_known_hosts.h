@@ -1,7 +1,6 @@
 /* known_hosts files: the lines that speak of one host, and what they say about a key. Reads files, otherwise
  * pure. libssh2's own reader knows neither wildcards nor @revoked nor @cert-authority. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_KNOWN_HOSTS_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_KNOWN_HOSTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ bool known_hosts_has_authority(const struct known_hosts *k);
 bool known_key_type(const uint8_t *blob, size_t len, char type[KNOWN_TYPE_MAX]);
 /* Decodes base64 text into a new buffer; NULL when it is none. */
 uint8_t *known_base64(const char *text, size_t len, size_t *out_len);
-
-#endif

@@ -1,6 +1,5 @@
 /* Runs `ssh -G host` beside everything else and collects what it prints. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_QUERY_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_QUERY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ struct ssh_query {
 int ssh_query_start(struct ssh_query *q, uv_loop_t *loop, const struct transport_target *target,
                     const char *config);
 void ssh_query_close(struct ssh_query *q);
-
-#endif

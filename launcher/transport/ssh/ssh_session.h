@@ -1,6 +1,5 @@
 /* One host's SSH connection: its state, its steps, its end. Shared by the files of the ssh module only. */
-#ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_SESSION_H
-#define HVD_LAUNCHER_TRANSPORT_SSH_SSH_SESSION_H
+#pragma once
 
 #include <libssh2.h>
 
@@ -109,5 +108,3 @@ enum ssh_result ssh_step_await_close(struct transport *t);
 
 /* ssh_channel.c */
 size_t ssh_channel_send(struct transport *t, const void *bytes, size_t len);
-
-#endif

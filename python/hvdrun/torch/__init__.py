@@ -33,6 +33,7 @@ from hvdrun.job import init as _init
 from hvdrun.job import shutdown as _shutdown
 from hvdrun.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
+from . import elastic
 from .autograd import (
     allgather,
     allreduce,
@@ -108,6 +109,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "cuda_built",
+    "elastic",
     "ddl_built",
     "global_process_set",
     "gloo_built",

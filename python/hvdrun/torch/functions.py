@@ -73,8 +73,13 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
     params: model.state_dict(), model.named_parameters() or model.parameters(). Every rank has the same names,
     shapes and dtypes. ValueError: an entry is no tensor.
     """
+    copy_parameters(params, root_rank, global_process_set)
+
+
+def copy_parameters(params: Parameters, root_rank: int, process_set: ProcessSet) -> None:
+    """Is broadcast_parameters() within a process set."""
     pending: List[Pending] = [
-        broadcast_async_(tensor.detach(), root_rank, name) for name, tensor in _named_tensors(params)
+        broadcast_async_(tensor.detach(), root_rank, name, process_set) for name, tensor in _named_tensors(params)
     ]
     for operation in pending:
         operation.wait()
@@ -151,16 +156,22 @@ def broadcast_optimizer_state(
     first step is torch's own; its parameters get zero gradients where they have none. model: keeps parameters
     with sparse gradients from that.
     """
+    if not copy_optimizer_state(optimizer, root_rank, global_process_set):
+        _fill_gradients(optimizer, model)
+
+
+def copy_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, process_set: ProcessSet) -> bool:
+    """Copies the state within a process set. Returns whether the optimizer of rank `root_rank` has one."""
     root = _hvd.rank() == root_rank
     structure, tensors = _take_tensors(optimizer.state_dict()) if root else ({}, [])
-    structure = broadcast_object(structure, root_rank, "optimizer_state")
+    structure = broadcast_object(structure, root_rank, "optimizer_state", process_set)
     if not root:
         state, tensors = _make_tensors(structure)
     for pending in [
-        broadcast_async_(tensor, root_rank, f"optimizer_state.{index}") for index, tensor in enumerate(tensors)
+        broadcast_async_(tensor, root_rank, f"optimizer_state.{index}", process_set)
+        for index, tensor in enumerate(tensors)
     ]:
         pending.wait()
     if not root:
         optimizer.load_state_dict(state)
-    if not structure["state"]:
-        _fill_gradients(optimizer, model)
+    return bool(structure["state"])

@@ -348,7 +348,9 @@ def _row_count(tensor: torch.Tensor) -> int:
 
 def _start_allgather(tensor: torch.Tensor, full: str, process_set: ProcessSet) -> Pending:
     rows = _rows(tensor, least=0)
-    handle = _hvd.allgather_async(full, address(rows), rows.shape[0], _row_count(rows), set_id_of(process_set), rows)
+    handle = _hvd.allgather_async(
+        full, address(rows), rows.shape[0], _row_count(rows), None, set_id_of(process_set), rows
+    )
 
     def finish() -> Tuple[torch.Tensor, List[int]]:
         rows_of = handle.rows or []
@@ -416,7 +418,7 @@ def alltoall_with_rows(
     if splits is None and rows.shape[0] % size:
         raise ValueError(f"{rows.shape[0]} rows cannot be split evenly between {size} ranks; give splits")
     handle = _hvd.alltoall_async(
-        full_name("alltoall", name, set_id), place, rows.shape[0], _row_count(rows), splits, set_id, rows
+        full_name("alltoall", name, set_id), place, rows.shape[0], _row_count(rows), splits, None, set_id, rows
     )
 
     def finish() -> Tuple[torch.Tensor, List[int]]:

@@ -57,4 +57,23 @@ slow_digits() {
     fi
     expect_status 0
     expect_out '^epoch 5 loss=[0-9.]+ right=(26[0-9]|2[7-9][0-9])/297$'
+    example 2 ddp.py --epochs 5
+    expect_status 0
+    expect_out '^epoch 5 loss=[0-9.]+ right=(26[0-9]|2[7-9][0-9])/297$'
+}
+
+# A rank is killed in the middle; the other ranks learn as well.
+slow_elastic() {
+    needs_package
+    needs_module torch
+    needs_module sklearn
+    # shellcheck disable=SC2016
+    start -np 3 --min-np 2 sh -c 'echo worker $HVD_WORKER is $$; exec "$@"' sh "${python[@]}" "$top/examples/python/elastic.py" --epochs 60
+    until_out 60 '^epoch 3 ranks=3 '
+    kill -KILL "$(sed -n 's/^worker 1 is //p' "$T/out")"
+    stop_status
+    expect_status 0
+    expect_err 'the job goes on with 2 ranks \(membership 2: 1 left, 0 came\)'
+    expect_out '^2 ranks go on at epoch [0-9]+, step [0-9]+$'
+    expect_out '^epoch 60 ranks=2 right=2[6-9][0-9]/297$'
 }

@@ -121,7 +121,7 @@ case_a_dead_rank_ends_the_others_calls() {
     until_out 20 'loss='
     mark_time
     kill -KILL "$(rank_pid 1)"
-    until_true $(($(free_s) + 4)) grep -q '^train: rank 0: hvd_.*: rank 1 on localhost .* killed by signal 9' "$T/err" || fail 'rank 0 has not heard of it'
+    until_true $(($(free_s) + 4)) grep -q '^train: rank 0: a step: rank 1 on localhost .* killed by signal 9' "$T/err" || fail 'rank 0 has not heard of it'
     expect_within "$(free_s)"
     stop_status
     expect_status 137

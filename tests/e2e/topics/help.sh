@@ -12,7 +12,7 @@ without_man() { # TOPIC...
 
 case_every_topic_has_a_short_text() {
     local topic
-    expect_same 'agent config environment exit-codes flags gpus hostfile hvdctl hvdrun library options rendezvous' "$(names | sort | paste -sd' ')" topics
+    expect_same 'agent config environment exit-codes flags gpus hostfile hvdctl hvdrun library options rendezvous torch' "$(names | sort | paste -sd' ')" topics
     for topic in $(names); do
         without_man "$topic"
         expect_status 0
@@ -53,7 +53,7 @@ case_unknown_topics() {
     run "$HVDRUN" help me
     expect_status 2
     expect_err "there is no topic 'me'"
-    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, flags, gpus, agent, hvdctl, library$'
+    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, torch, flags, gpus, agent, hvdctl, library$'
     run "$HVDRUN" help options zebra
     expect_status 2
     run "$HVDRUN" help hostfile me
@@ -80,6 +80,7 @@ page_variables() { # of the workers: the names in the page, once each
 # of a PMIx server that is there before the workers.
 case_variables_of_workers() {
     env -i PATH="$PATH" "$HVDRUN" -np 2 --network-interfaces lo --rendezvous auto,tf,paddle --preload "$top/README.md" env > "$T/env" 2> "$T/err" || fail "$(cat "$T/err")"
+    env -i PATH="$PATH" "$HVDRUN" -np 1 --min-np 1 env >> "$T/env" 2> "$T/err" || fail "$(cat "$T/err")"
     sed -nE 's/^([A-Za-z_0-9]+)=.*/\1/p' "$T/env" | sort -u | grep -vxE 'PATH|PWD|SHLVL|_' > "$T/got"
     page_variables > "$T/page"
     [ "$(wc -l < "$T/got")" -gt 50 ] || fail "only $(wc -l < "$T/got") variables"

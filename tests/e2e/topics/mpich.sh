@@ -33,6 +33,22 @@ case_abort_ends_with_its_code() {
     expect_err '^hvdrun: rank 1 on localhost .*exit status 7'
 }
 
+# It takes its time to end; another rank ends meanwhile, as one does that sees the first one's connections close.
+case_the_rank_that_asked_for_the_end_is_the_cause() {
+    # shellcheck disable=SC2016 # the ranks' own
+    hvd --rendezvous pmi1 -np 2 bash -c 'if [ "$PMI_RANK" = 1 ]; then
+            trap "" TERM
+            exec 3<> "/dev/tcp/${PMI_PORT/://}"
+            printf "cmd=initack pmiid=%s\ncmd=abort exitcode=7\n" "$PMI_ID" >&3
+            sleep 0.4
+        else
+            sleep 0.2
+            exit 3
+        fi'
+    expect_status 7
+    expect_err '^hvdrun: rank 1 on localhost .*failed first: MPI_Abort with 7'
+}
+
 case_wrapped_by_a_shell_and_by_python() {
     mpich_program mpi_ring
     hvd -np 2 bash -c "true; $program; exit"

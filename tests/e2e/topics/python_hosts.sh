@@ -18,7 +18,7 @@ tests_with() { # RANKS OF A HOST, NAME OF A MODULE...
 }
 
 arrays=(arrays handles stress) # not plain: NumPy cannot be imported there
-tensors=(torch_operations torch_sets torch_gradients torch_functions torch_optimizer torch_stress)
+tensors=(torch_operations torch_sets torch_gradients torch_functions torch_optimizer torch_stress c10d_operations c10d_groups c10d_ddp)
 
 case_arrays() {
     tests_with 2 "${arrays[@]}"
@@ -38,4 +38,30 @@ case_tensors() {
 
 slow_tensors_with_a_rank_a_host() {
     tests_with 1 "${tensors[@]}"
+}
+
+# The other rank hears of it in a wait of torch.distributed, within the heartbeat time-out.
+slow_a_silent_host_ends_a_wait_of_torch() {
+    needs_kind ns
+    needs_package
+    needs_module torch
+    start --heartbeat-timeout 2 --grace 3 -np 2 -H "$H1:1,$H2:1" "${python[@]}" -c 'import sys, time, torch, hvdrun.c10d, torch.distributed as dist
+dist.init_process_group("hvd")
+dist.barrier()
+print("ready", flush=True)
+if dist.get_rank() == 1:
+    time.sleep(60)
+try:
+    dist.all_reduce(torch.ones(3))
+except RuntimeError as error:
+    print("told:", error, flush=True)'
+    until_out 40 ready 2
+    ip link set v2 down
+    mark_time
+    until_out 10 told: 1
+    expect_within 4
+    ip link set v2 up
+    stop_status
+    expect_out "^told: .*(node2|$H2)"
+    leave_within=1
 }

@@ -29,6 +29,31 @@ case_torch_variables() {
     # shellcheck disable=SC2016
     hvd -np 2 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE ${MASTER_ADDR:+addr} $([ "$MASTER_PORT" -gt 0 ] && echo port)'
     expect_sorted '0 2 0 2 addr port' '1 2 1 2 addr port'
+    # shellcheck disable=SC2016
+    hvd -np 2 sh -c 'echo $ROLE_RANK $ROLE_WORLD_SIZE $ROLE_NAME $GROUP_RANK $GROUP_WORLD_SIZE ${TORCHELASTIC_RUN_ID:+id} $TORCHELASTIC_USE_AGENT_STORE $TORCH_NCCL_ASYNC_ERROR_HANDLING'
+    expect_sorted '0 2 default 0 1 id False 1' '1 2 default 0 1 id False 1'
+}
+
+# As functions with @record of torch do it. Of ranks that fail because another one does, nothing is said.
+case_a_rank_says_why_in_torch_s_file() {
+    # shellcheck disable=SC2016
+    hvd -np 2 sh -c '[ $RANK = 1 ] || sleep 30; echo "{\"message\": {\"message\": \"ValueError: bad\"}}" > "$TORCHELASTIC_ERROR_FILE"; exit 7'
+    expect_status 7
+    expect_err 'rank 1 on localhost \(pid [0-9]+\) failed first: gave up: ValueError: bad; exit status 7'
+    # shellcheck disable=SC2016
+    hvd -np 1 sh -c 'echo "no message" > "$TORCHELASTIC_ERROR_FILE"; exit 7'
+    expect_status 7
+    expect_err 'rank 0 on localhost \(pid [0-9]+\) failed first: exit status 7'
+}
+
+case_torchrun_s_flags_are_known() {
+    hvd --nproc-per-node 4 true
+    expect_status 2
+    expect_err '^hvdrun: --nproc-per-node: this is a flag of torchrun'
+    expect_err '^hvdrun: hint: -np is the number of all ranks'
+    hvd --rdzv_backend=c10d true
+    expect_status 2
+    expect_err '^hvdrun: hint: leave it out'
 }
 
 case_openmpi_variables() {

@@ -12,6 +12,13 @@ case_missing_ranks_of_both_hosts_are_in_one_line() {
     expect_count 2 . "$T/err"
 }
 
+case_a_rank_that_does_not_do_its_part_is_named() {
+    hvd -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 -x LAGGARD_PIECES=1 "$LAGGARD" 3500 3
+    expect_status 0
+    expect_count 1 'tensor "pieces": allreduce has waited [1-3] s for rank 3 on '$H2 "$T/err"
+    expect_count 1 'tensor "pieces": allreduce goes on after ' "$T/err"
+}
+
 case_a_whole_host_is_missing() {
     hvd -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 "$LAGGARD" 3500 0 1
     expect_status 0

@@ -50,7 +50,7 @@ case_a_stopped_and_a_running_rank() {
     needs_tool
     hvd --timeout 0.7 -np 2 bash -c '[ $RANK = 0 ] || kill -STOP $$; while :; do :; done'
     expect_status 124
-    expect_err '^hvdrun: rank 0 on [^ ]*: bash \(pid [0-9]+\) is running, CPU time 0\.[1-9]'
+    expect_err '^hvdrun: rank 0 on [^ ]*: bash \(pid [0-9]+\) is running, CPU time 0\.[0-9]*[1-9]'
     expect_err '^hvdrun: rank 1 on [^ ]*: bash \(pid [0-9]+\) is stopped'
 }
 

@@ -1,8 +1,7 @@
 /* The part of CUDA's driver interface that the double implements: types and values as its manual gives them.
  * On a machine with a real cuda.h everything is compiled against that header as well (DOUBLE_REAL_HEADERS),
  * so both stay the same. */
-#ifndef HVD_TESTS_CUDA_API_H
-#define HVD_TESTS_CUDA_API_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -226,4 +225,3 @@ CUresult cuGetErrorString(CUresult error, const char **text);
 CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
-#endif

@@ -33,8 +33,7 @@
  *   HVD_DOUBLE_NCCL=N       the version that NCCL gives (22809)
  *   HVD_DOUBLE_LAZY=N       percent of calls on a non-blocking communicator that are
  *                           in progress at first (10) */
-#ifndef HVD_TESTS_DOUBLE_H
-#define HVD_TESTS_DOUBLE_H
+#pragma once
 
 #include "tests/gpu/double/cuda_api.h"
 
@@ -202,4 +201,3 @@ struct double_kernel {
     void (*run)(const struct double_launch *launch);
 };
 const struct double_kernel *double_kernel_named(const char *name);
-#endif

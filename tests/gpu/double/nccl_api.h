@@ -1,7 +1,6 @@
 /* The part of NCCL 2.28 that the double implements. With a real nccl.h at hand it is compiled against that
  * too. */
-#ifndef HVD_TESTS_NCCL_API_H
-#define HVD_TESTS_NCCL_API_H
+#pragma once
 
 #include "tests/gpu/double/cuda_api.h"
 
@@ -85,5 +84,4 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
                       cudaStream_t stream);
 ncclResult_t ncclGroupStart(void);
 ncclResult_t ncclGroupEnd(void);
-#endif
 #endif

@@ -1,8 +1,7 @@
 /* The inside of the test double of NCCL: ranks meet in shared memory, operations run in the threads of their
  * streams and wait there for the other ranks for as long as it takes, or until their communicator is aborted.
  */
-#ifndef HVD_TESTS_NCCL_DOUBLE_H
-#define HVD_TESTS_NCCL_DOUBLE_H
+#pragma once
 
 #include "tests/gpu/double/double.h"
 #include "tests/gpu/double/nccl_api.h"
@@ -130,4 +129,3 @@ bool nccl_exchange_mail(struct comm *comm, const struct op *op,
 struct mail *nccl_mail(struct comm *comm, int from, int to);
 size_t nccl_area_size(int ranks);
 char *nccl_slot(struct comm *comm, int rank);
-#endif

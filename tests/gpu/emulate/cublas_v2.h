@@ -1,6 +1,5 @@
 /* The part of cuBLAS that compute_cuda.cu needs; see cuda_runtime.h. */
-#ifndef HVD_TESTS_CUBLAS_V2_H
-#define HVD_TESTS_CUBLAS_V2_H
+#pragma once
 
 #ifdef DOUBLE_REAL_HEADERS
 #include_next <cublas_v2.h>
@@ -32,6 +31,5 @@ cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t a_as, cublas
 
 #ifdef __cplusplus
 }
-#endif
 #endif
 #endif

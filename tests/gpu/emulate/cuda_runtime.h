@@ -8,8 +8,7 @@
  *
  * HVD_DOUBLE_FAIL and HVD_DOUBLE_TRACE know the functions here by their names, launches as cudaLaunchKernel.
  */
-#ifndef HVD_TESTS_CUDA_RUNTIME_H
-#define HVD_TESTS_CUDA_RUNTIME_H
+#pragma once
 
 #ifdef DOUBLE_REAL_HEADERS /* to compare what runtime.c defines */
 #include <cuda_runtime_api.h>
@@ -160,5 +159,4 @@ emulated_kernel<P...> emulate(const char *name, void (*kernel)(P...), dim3 grid,
 {
     return {name, kernel, grid, block, shared, stream};
 }
-#endif
 #endif

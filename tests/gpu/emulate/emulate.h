@@ -1,6 +1,5 @@
 /* Between the files here. */
-#ifndef HVD_TESTS_EMULATE_H
-#define HVD_TESTS_EMULATE_H
+#pragma once
 
 #include "tests/gpu/double/double.h"
 #include "tests/gpu/emulate/cuda_runtime.h"
@@ -12,5 +11,3 @@ cudaError_t emulate_enter(const char *function);
 cudaError_t emulate_push(cudaStream_t stream, stream_work run, void *argument);
 /* Remembers it for cudaPeekAtLastError, and gives it back. */
 cudaError_t emulate_ended(cudaError_t error);
-
-#endif

@@ -157,7 +157,7 @@ END_TEST
 
 static char dir[SCRATCH_MAX];
 static struct worker worker[2];
-static struct workers workers = {worker, 2, 2, 2};
+static struct workers workers = {.item = worker, .room = 2, .count = 2, .alive = 2};
 static struct stacks stacks;
 static unsigned found;
 static bool done, no_stack;

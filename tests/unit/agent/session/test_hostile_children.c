@@ -146,9 +146,9 @@ static void take_said(void *ctx, uint32_t rank, bool to_stdout, const char *text
     ck_assert_uint_le(sum, len * 255);
 }
 
-static void take_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
+static void take_abort(void *ctx, uint32_t rank, uint32_t status, const char *text, uint64_t time)
 {
-    (void)ctx, (void)rank, (void)status;
+    (void)ctx, (void)rank, (void)status, (void)time;
     ck_assert_ptr_nonnull(text);
 }
 
@@ -161,6 +161,18 @@ static void take_text(void *ctx, const char *text)
 {
     (void)ctx;
     ck_assert_ptr_nonnull(text);
+}
+
+static void take_rank(void *ctx, Hvd__EngineRank *rank)
+{
+    (void)ctx;
+    ck_assert_ptr_nonnull(rank->why);
+}
+
+static void take_host(void *ctx, Hvd__Unreachable *host)
+{
+    (void)ctx;
+    ck_assert_ptr_nonnull(host->text);
 }
 
 static void take_counters(void *ctx, const Hvd__Counters *counters)
@@ -253,8 +265,16 @@ END_TEST
 
 static void check_engine(size_t which)
 {
-    static const struct engine_host_events events = {take_link,   take_number, take_number, take_notice,
-                                                     take_notice, take_text,   take_text,   take_counters};
+    static const struct engine_host_events events = {.link = take_link,
+                                                     .initialized = take_rank,
+                                                     .shut_down = take_number,
+                                                     .poisoned = take_notice,
+                                                     .notice = take_notice,
+                                                     .fault = take_text,
+                                                     .failed = take_text,
+                                                     .counters = take_counters,
+                                                     .waits = take_rank,
+                                                     .unreachable = take_host};
     char place_of_socket[SCRATCH_MAX]; /* short, for its name */
     struct engine_place place = {place_of_socket, environ, -1, TIME_MS};
     Hvd__EngineConfig config = HVD__ENGINE_CONFIG__INIT;

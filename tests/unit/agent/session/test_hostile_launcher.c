@@ -119,6 +119,8 @@ static size_t occurrences(const char *text, const char *word)
 static const char *wrong_with(enum stage stage, int status, const char *text, bool legal)
 {
     size_t ignored = occurrences(text, " was ignored: ");
+    /* On a busy machine the launcher's end may be seen before what it has said. */
+    bool unheard = stage == BEFORE_HELLO && strstr(text, "the channel to the launcher broke");
     if (status == -1)
         return "it did not end";
     if (!WIFEXITED(status) || WEXITSTATUS(status) >= AGENT_EXIT_SIGNAL ||
@@ -128,7 +130,7 @@ static const char *wrong_with(enum stage stage, int status, const char *text, bo
         return "a sanitizer has found something";
     if (ignored > 1)
         return "it complains more than once";
-    if (!legal && (ignored != 1 || WEXITSTATUS(status) != (stage == BEFORE_HELLO ? 125 : 0)))
+    if (!legal && !unheard && (ignored != 1 || WEXITSTATUS(status) != (stage == BEFORE_HELLO ? 125 : 0)))
         return "what no launcher sends was not ignored";
     if (!fake_count_becomes(mark, 0, 2000))
         return "workers are left";

@@ -30,7 +30,8 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[8];
     struct worker_env_job job = {
-        &s, "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL, 0, NULL, false, NULL, NULL, NULL};
+        &s,   "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL, 0, NULL, false,
+        NULL, NULL,    NULL,    "/run/x"};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < workers; i++)
         list[i] = &w;
@@ -40,6 +41,7 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
     s.n_worker = workers;
     s.size = 12;
     s.host_index = 3;
+    s.n_host = 4;
     s.epoch = 2;
     s.max_restarts = 5;
     s.master_address = (char *)"10.0.0.1";
@@ -84,6 +86,14 @@ START_TEST(all_contracts)
         {"LOCAL_RANK", "1"},
         {"LOCAL_WORLD_SIZE", "2"},
         {"GROUP_RANK", "3"},
+        {"GROUP_WORLD_SIZE", "4"},
+        {"ROLE_RANK", "7"},
+        {"ROLE_WORLD_SIZE", "12"},
+        {"ROLE_NAME", "default"},
+        {"TORCHELASTIC_RUN_ID", "job"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"TORCHELASTIC_ERROR_FILE", "/run/x/error-7.json"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
         {"TORCHELASTIC_RESTART_COUNT", "2"},
         {"TORCHELASTIC_MAX_RESTARTS", "5"},
         {"MASTER_ADDR", "10.0.0.1"},
@@ -164,13 +174,17 @@ static char **build_endpoints(char **given, size_t count, uint32_t rank, const c
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[] = {&w, &w};
     Hvd__HostRanks here = HVD__HOST_RANKS__INIT, there = HVD__HOST_RANKS__INIT, *host[] = {&here, &there};
-    struct worker_env_job job = {&s,      "job-1",
-                                 "node7", "/run/x/workers",
-                                 "00ff",  &values,
-                                 gpus,    visible,
-                                 0,       NULL,
-                                 false,   uuids,
-                                 mps,     mps ? "/run/x/mps-log" : NULL};
+    struct worker_env_job job = {.spawn = &s,
+                                 .job = "job-1",
+                                 .hostname = "node7",
+                                 .socket = "/run/x/workers",
+                                 .token = "00ff",
+                                 .rendezvous = &values,
+                                 .gpus = gpus,
+                                 .visible_gpus = visible,
+                                 .gpu_uuids = uuids,
+                                 .mps = mps,
+                                 .mps_log = mps ? "/run/x/mps-log" : NULL};
     Hvd__Binding binding = HVD__BINDING__INIT;
     here.name = (char *)"node7";
     here.ranks = here.n_rank = here.n_worker_port = 2;

@@ -114,11 +114,21 @@ static const struct {
     {"--mpi --gloo x", "both name the controller", NULL},
     {"--torus-allreduce --no-torus-allreduce x", "both name torus allreduce", NULL},
     {"--slots-per-host 0 x", "--slots-per-host: '0'", NULL},
-    {"--min-np 2 x", "--min-np: |elastic|not there yet", "--max-restarts"},
-    {"--max-num-proc=2 x", "--max-num-proc: |elastic", "--max-restarts"},
-    {"--host-discovery-script ./d x", "--host-discovery-script: |elastic", "--max-restarts"},
-    {"--elastic-timeout 5 x", "--elastic-timeout: |elastic", "--max-restarts"},
-    {"--blacklist-cooldown-range 1 2 x", "--blacklist-cooldown-range: |elastic", "--max-restarts"},
+    {"-np 2 --min-np 3 x", "--min-np 3 is more than -np 2", NULL},
+    {"-np 4 --max-num-proc=3 x", "--max-np 3 is less than -np 4", NULL},
+    {"--min-np 2 --ppr 2 x", "an elastic job fills host by host: |--ppr", NULL},
+    {"--min-np 2 --map-by node x", "an elastic job fills host by host", NULL},
+    {"--min-np 2 --gpu-placement engine x", "--gpu-placement engine is not for an elastic job", NULL},
+    {"--min-np 2 --preload f x", "--preload is not for an elastic job", NULL},
+    {"--min-np 2 -np 2 x : -np 1 y", "an elastic job has one program", NULL},
+    {"--host-discovery-script ./d -H a x", "both name the hosts", NULL},
+    {"--elastic-timeout 0 x", "--elastic-timeout: '0'", NULL},
+    {"--blacklist-cooldown-range 1 x",
+     "--blacklist-cooldown-range: 'x'|two numbers of seconds from 1 to 3600", NULL},
+    {"--blacklist-cooldown-range 5,2 x", "--blacklist-cooldown-range: '5,2'", NULL},
+    {"--blacklist-cooldown-range 0 2 x", "--blacklist-cooldown-range: '0'", NULL},
+    {"--blacklist-cooldown-range 5 3601 x", "--blacklist-cooldown-range: '3601'", NULL},
+    {"--blacklist-cooldown-range=5", "--blacklist-cooldown-range: '5'", NULL},
     {"-np 2", "no command", "usage:"},
     {"", "no command", "usage:"},
     {"-np 2 --", "no command", NULL},
@@ -165,6 +175,52 @@ START_TEST(a_bad_word_is_named)
     if (bad[_i].hint)
         expect_said(e.hint, bad[_i].hint);
     ck_assert_ptr_null(strchr(e.text, '\n'));
+}
+END_TEST
+
+START_TEST(a_range_has_two_numbers)
+{
+    static const char *const line[] = {"--blacklist-cooldown-range 1.5 20 x y",
+                                       "--blacklist-cooldown-range 1.5,20 x y",
+                                       "--blacklist-cooldown-range=1.5,20 x y"};
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    ck_assert_msg(parse(&c, &l, line[_i], NULL, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(c.cooldown.low, 1500);
+    ck_assert_int_eq(c.cooldown.high, 20000);
+    ck_assert_str_eq(c.programs.item[0].command[0], "x");
+    ck_assert(!c.elastic);
+    config_free(&c);
+}
+END_TEST
+
+/* Numbers of an elastic job that are left out. */
+START_TEST(numbers_of_an_elastic_job)
+{
+    static const struct {
+        const char *line;
+        int64_t np, min, max;
+    } want[] = {{"--min-np 2 x", 2, 2, 0},
+                {"-np 4 --min-np 2 --max-np 6 x", 4, 2, 6},
+                {"-np 4 --max-np 6 x", 4, 4, 6},
+                {"--max-np 6 x", 1, 1, 6},
+                {"-np 3 --host-discovery-script ./d x", 3, 3, 0}};
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        ck_assert_msg(parse(&c, &l, want[i].line, NULL, &e) == 0, "%s", e.text);
+        ck_assert(c.elastic);
+        ck_assert_int_eq(c.num_proc, want[i].np);
+        ck_assert_int_eq(c.min_np, want[i].min);
+        ck_assert_int_eq(c.max_np, want[i].max);
+        ck_assert_int_eq(c.reset_limit, -1);
+        config_free(&c);
+    }
+    ck_assert_int_eq(parse(&c, &l, "--reset-limit 3 x", NULL, &e), 0);
+    ck_assert_int_eq(c.max_restarts, 3); /* not elastic: the whole job starts again */
+    config_free(&c);
 }
 END_TEST
 
@@ -501,6 +557,8 @@ int main(void)
     suite_add_tcase(suite, print);
     tcase_add_loop_test(words, a_bad_word_is_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(words, all_spellings_and_values_arrive);
+    tcase_add_loop_test(words, a_range_has_two_numbers, 0, 3);
+    tcase_add_test(words, numbers_of_an_elastic_job);
     tcase_add_test(words, defaults);
     tcase_add_test(words, words_of_numbers_and_verbose);
     tcase_add_test(words, several_programs);

@@ -273,10 +273,15 @@ END_TEST
 /* A value that the row takes. */
 static const char *good_value(const struct option_spec *spec, char *text, size_t size)
 {
-    static const char *const special[][2] = {
-        {"rsh", "ssh"},     {"network_interfaces", "eth0"}, {"rendezvous", "none"},
-        {"map_by", "node"}, {"propagate_limits", "NOFILE"}, {"forward_signals", "ALRM"},
-        {NULL, NULL}};
+    static const char *const special[][2] = {{"rsh", "ssh"},
+                                             {"network_interfaces", "eth0"},
+                                             {"rendezvous", "none"},
+                                             {"map_by", "node"},
+                                             {"propagate_limits", "NOFILE"},
+                                             {"forward_signals", "ALRM"},
+                                             {"blacklist_cooldown_range", "1 2"},
+                                             {"elastic.blacklist_cooldown_range", "1 2"},
+                                             {NULL, NULL}};
     struct option_name key = {0};
     option_next_name(spec->yaml, &key);
     snprintf(text, size, "%lld", (long long)(spec->min > 1 ? spec->min : 1));

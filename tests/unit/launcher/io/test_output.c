@@ -70,7 +70,7 @@ static void set_up(void)
 static void begin(void)
 {
     struct err e = ERR_INIT;
-    output = output_new(&loop, &config, &plan, names, false, &events, NULL, &e);
+    output = output_new(&loop, &config, &plan, plan.size, names, false, &events, NULL, &e);
     ck_assert_msg(output != NULL, "%s", e.text);
 }
 

@@ -232,9 +232,9 @@ static void on_notice(void *ctx, uint32_t level, const char *text)
     ((struct host *)ctx)->notices++;
 }
 
-static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
+static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text, uint64_t time)
 {
-    (void)rank, (void)status, (void)text;
+    (void)rank, (void)status, (void)text, (void)time;
     ((struct host *)ctx)->aborts++;
 }
 

@@ -1,0 +1,5 @@
+"""Horovod's name for hvdrun.torch.elastic.sampler."""
+
+from hvdrun.torch.elastic.sampler import ElasticSampler
+
+__all__ = ["ElasticSampler"]

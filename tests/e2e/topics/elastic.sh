@@ -1,0 +1,279 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Elastic jobs on one host: a rank dies and the others go on, in the same processes; others take its place; too few are left.
+limit=60
+
+TRAINEE_PROGRAM=$BUILD/tests/trainee # its source says what it does
+
+# shellcheck source=tests/neighbours/neighbours.sh
+. "$top/tests/neighbours/neighbours.sh"
+# shellcheck source=tests/e2e/losses.sh
+. "$top/tests/e2e/losses.sh"
+
+# A worker that tells its pid, and becomes the program that follows.
+# shellcheck disable=SC2016
+telling=(sh -c 'echo worker $HVD_WORKER is $$; exec "$@"' sh)
+
+whole_losses() { # OPTION... of the trainer: the losses of a job in which nothing happens
+    hvd -np 3 "$TRAIN" "$@"
+    losses "$T/out" > "$T/whole"
+}
+
+# The step at which rank 0 has died may be told by nobody, or twice.
+expect_whole_losses() { # DEATHS
+    losses "$T/out" | awk '!seen[$1]++' > "$T/broken"
+    [ "$(wc -l < "$T/broken")" -ge $((100 - $1)) ] || fail 'losses are missing'
+    awk 'NR == FNR { told[$1]; next } $1 in told' "$T/broken" "$T/whole" > "$T/same"
+    same_losses "$T/same" "$T/broken"
+}
+
+# Each worker that goes on has one pid in all its memberships.
+expect_same_processes() {
+    awk '$1 == "enter" && $2 in pid && pid[$2] != $3 {exit 1} $1 == "enter" {pid[$2] = $3}' "$T/out" || fail 'a worker has another process'
+}
+
+case_a_rank_dies_and_the_others_go_on() {
+    TRAINEE=1:5:kill hvd --report "$T/report.json" -np 3 --min-np 1 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_count 3 '^enter . [0-9]+ . 3 1 0$' "$T/out"
+    expect_out '^enter 0 [0-9]+ 0 2 2 5$'
+    expect_out '^enter 2 [0-9]+ 1 2 2 5$'
+    expect_count 2 '^done . 30$' "$T/out"
+    expect_same_processes
+    expect_same 1 "$(wc -l < "$T/err")" 'the number of lines on stderr'
+    expect_err '^hvdrun: rank 1 on localhost \(worker 1, pid [0-9]+\) failed: killed by signal 9 \(Killed\); the job goes on with 2 ranks \(membership 2: 1 left, 0 came\)$'
+    command -v python3 > /dev/null || return 0
+    python3 -c 'import json, sys
+m = json.load(open(sys.argv[1]))["memberships"]
+assert len(m) == 1 and m[0]["number"] == 2 and m[0]["size"] == 2 and m[0]["left"] == 1 and "rank 1" in m[0]["cause"], m
+assert 0 < m[0]["entered_after"] < 5, m' "$T/report.json" 2> "$T/python" || fail "$(tail -n 1 "$T/python")"
+}
+
+# Rank 0 has the state: the next rank takes its place.
+case_rank_0_dies() {
+    TRAINEE=0:5:kill hvd -np 3 --min-np 2 "$TRAINEE_PROGRAM" 20
+    expect_status 0
+    expect_out '^enter 1 [0-9]+ 0 2 2 5$'
+    expect_out '^enter 2 [0-9]+ 1 2 2 5$'
+    expect_count 2 '^done . 20$' "$T/out"
+}
+
+case_two_die_one_after_the_other() {
+    TRAINEE=1:5:kill,2:8:exit hvd -np 4 --min-np 1 "$TRAINEE_PROGRAM" 20
+    expect_status 0
+    expect_out '^enter 3 [0-9]+ 1 2 3 8$'
+    expect_count 2 '^done . 20$' "$T/out"
+    expect_err 'rank 1 on localhost \(worker 2, pid [0-9]+\) failed: exit status 3; the job goes on with 2 ranks'
+}
+
+# Both at the same step: one change, or one that replaces the other.
+case_two_die_at_once() {
+    TRAINEE=1:5:kill,3:5:kill hvd -np 5 --min-np 1 "$TRAINEE_PROGRAM" 20
+    expect_status 0
+    expect_count 3 '^done . 20$' "$T/out"
+    expect_same_processes
+}
+
+case_a_rank_that_gives_up() {
+    TRAINEE=1:5:abort hvd -np 3 --min-np 1 "$TRAINEE_PROGRAM" 20
+    expect_status 0
+    expect_count 2 '^done . 20$' "$T/out"
+    expect_err 'rank 1 .*gave up: it was told to'
+}
+
+# A host that has failed is taken again after its cool-down.
+case_another_takes_its_place() {
+    TRAINEE=1:5:kill hvd -np 3 --min-np 1 --blacklist-cooldown-range 1 2 "$TRAINEE_PROGRAM" 400
+    expect_status 0
+    expect_out '^enter 3 [0-9]+ 2 3 3 0$'
+    expect_count 3 '^done . 400$' "$T/out"
+    expect_same_processes
+    expect_err 'the job goes on with 3 ranks \(membership 3: 0 left, 1 came\)'
+}
+
+case_without_a_cool_down_it_is_not_taken_again() {
+    TRAINEE=1:5:kill hvd -np 2 --min-np 1 --max-np 4 -H localhost:2 "$TRAINEE_PROGRAM" 150
+    expect_status 0
+    expect_no "$T/out" '^enter [2-9]'
+}
+
+# The job grows to --max-np at once when there are slots.
+case_it_begins_as_large_as_it_may() {
+    hvd -np 2 --max-np 3 -H localhost:4 "$TRAINEE_PROGRAM" 5
+    expect_status 0
+    expect_count 3 '^done . 5$' "$T/out"
+}
+
+# It would fail again: the host gets no others, and the ranks train on.
+case_a_newcomer_that_fails() {
+    # shellcheck disable=SC2016
+    TRAINEE=2:5:kill hvd -np 3 --min-np 1 --blacklist-cooldown-range 1 60 sh -c '[ $HVD_WORKER -lt 3 ] || exit 4; exec "$@"' sh "$TRAINEE_PROGRAM" 200
+    expect_status 0
+    expect_count 1 '^hvdrun: warning: worker 3 on localhost ended before it was a rank: exit status 4$' "$T/err"
+    expect_no "$T/err" 'worker 4 '
+    expect_count 2 '^done . 200$' "$T/out"
+}
+
+case_too_few_are_left() {
+    TRAINEE=1:5:exit hvd -np 2 --min-np 2 "$TRAINEE_PROGRAM" 30
+    expect_status 3
+    expect_err 'the job cannot go on: 1 rank is left of at least 2 \(--min-np\)'
+    expect_err 'rank 1 on localhost \(worker 1, pid [0-9]+\) failed: exit status 3'
+}
+
+case_too_few_wait_for_a_cool_down() {
+    TRAINEE=1:5:exit hvd -np 2 --min-np 2 --blacklist-cooldown-range 1 2 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_err '1 rank is left of at least 2 \(--min-np\); waiting for hosts'
+    expect_out '^enter 0 [0-9]+ 0 2 2 5$'
+    expect_out '^enter 2 [0-9]+ 1 2 2 0$'
+    expect_count 2 '^done . 30$' "$T/out"
+}
+
+case_too_few_for_too_long() {
+    mark_time
+    TRAINEE=1:5:exit hvd -np 2 --min-np 2 --blacklist-cooldown-range 60 90 --elastic-timeout 1 "$TRAINEE_PROGRAM" 30
+    expect_status 3
+    expect_within 10
+    expect_err '1 rank is left of at least 2 \(--min-np\), and no others came within 1 s \(--elastic-timeout\)'
+}
+
+case_all_ranks_fail() {
+    TRAINEE=0:5:exit,1:5:exit hvd -np 2 --min-np 1 "$TRAINEE_PROGRAM" 30
+    expect_status 3
+    expect_err 'the job cannot go on: no rank is left that has the state of the training'
+}
+
+# After that the whole job may start again.
+case_elastic_first_then_restarts() {
+    TRAINEE=0:5:exit,1:5:exit hvd -np 2 --min-np 1 --max-restarts 1 sh -c "[ \$HVD_RESTART_COUNT = 0 ] || unset TRAINEE; exec '$TRAINEE_PROGRAM' 20"
+    expect_status 0
+    expect_err 'restart 1 of 1'
+    expect_count 2 '^done . 20$' "$T/out"
+}
+
+case_the_reset_limit() {
+    TRAINEE=1:5:kill,2:10:kill hvd -np 4 --min-np 1 --reset-limit 1 "$TRAINEE_PROGRAM" 30
+    expect_status 137
+    expect_err 'worker 2, pid [0-9]+\) failed: killed by signal 9'
+    expect_out '^enter 0 [0-9]+ 0 3 2 5$'
+}
+
+# It is named and ended, and the others go on without it.
+case_a_survivor_that_does_not_enter() {
+    TRAINEE=1:5:kill,2:5:hang hvd -np 3 --min-np 1 --elastic-timeout 1 "$TRAINEE_PROGRAM" 20
+    expect_status 0
+    expect_err 'worker 2 on localhost has not entered membership 2 within 1 s \(--elastic-timeout\): it is ended'
+    expect_out '^done 0 20$'
+}
+
+# Worker 0 is stopped while it waits in hvd_reset for worker 1, which comes late.
+slow_a_survivor_that_is_stopped_in_the_call() {
+    TRAINEE=1:5:late,2:5:kill start -np 3 --min-np 1 --elastic-timeout 3 --grace 1 "$TRAINEE_PROGRAM" 20
+    until_true 10 grep -q 'the job goes on with 2 ranks' "$T/err"
+    sleep 0.5
+    kill -STOP "$(sed -n 's/^enter 0 \([0-9]*\) .*/\1/p' "$T/out")"
+    stop_status
+    expect_status 125
+    expect_err 'membership 2 was not complete within 3 s \(--elastic-timeout\), though all its ranks have come to hvd_reset or hvd_init'
+}
+
+case_a_program_that_is_not_elastic() {
+    TRAINEE='' hvd -np 3 --min-np 1 "$BUILD/tests/mourner"
+    expect_status 137
+    expect_err 'the job cannot go on: no rank is left'
+}
+
+# A rank that ends well in the middle means that the work is done: others that fail behind it fail the job.
+case_a_rank_that_leaves_the_others() {
+    TRAINEE=1:5:leave hvd -np 2 --min-np 1 "$TRAINEE_PROGRAM" 20
+    expect_status 0
+    expect_out '^done 0 20$'
+}
+
+case_without_libhvd() {
+    hvd -np 2 --min-np 1 sh -c 'echo rank $HVD_WORKER'
+    expect_status 0
+    expect_sorted 'rank 0' 'rank 1'
+}
+
+case_a_signal_ends_it() {
+    start -np 2 --min-np 1 "$TRAINEE_PROGRAM" 100000
+    until_out 10 '^enter' 2
+    kill -INT "$pid"
+    stop_status
+    expect_status 130
+}
+
+case_a_time_limit_ends_it() {
+    hvd --timeout 1 -np 2 --min-np 1 "$TRAINEE_PROGRAM" 100000
+    expect_status 124
+}
+
+case_a_trainer_that_must_be_told() {
+    hvd -np 2 "$TRAIN" --elastic
+    expect_status 2
+    expect_err 'train: --elastic is for elastic jobs: start it with hvdrun --min-np'
+}
+
+# A rank is killed, and after a cool-down another one takes its place. The losses are those of a job in which nothing happened.
+slow_the_trainer_learns_the_same() {
+    local options=(--steps 300 --global-batch 4096)
+    whole_losses "${options[@]}"
+    start -np 3 --min-np 1 --blacklist-cooldown-range 1 1 "${telling[@]}" "$TRAIN" --elastic "${options[@]}"
+    until_out 20 '^step 20 '
+    kill -KILL "$(sed -n 's/^worker 0 is //p' "$T/out")"
+    stop_status
+    expect_status 0
+    expect_out '^train: 2 ranks at step [0-9]+, [01] received the state$'
+    expect_out '^train: 3 ranks at step [0-9]+, 1 received the state$'
+    expect_whole_losses 1
+}
+
+living_workers() { # [since]: prints the pids of those that have told theirs; since: that many tenths of a second ago
+    local one now
+    now=$(date +%s%1N)
+    sed -n 's/^worker [0-9]* is //p' "$T/out" | while read -r one; do
+        kill -0 "$one" 2> /dev/null || continue
+        [ $((now - $(stat -c %.1Y "/proc/$one" | tr -d .))) -lt "${1:-0}" ] || echo "$one"
+    done
+}
+
+# One death after the other, also while others come and while the ranks change. Two ranks that have the state are left always.
+# HVD_SEED repeats a run.
+slow_deaths_at_random() {
+    local seed=${HVD_SEED:-$RANDOM} kills=0 living=() options=(--steps 600 --global-batch 4096)
+    whole_losses "${options[@]}"
+    RANDOM=$seed
+    start -np 4 --min-np 1 --blacklist-cooldown-range 1 1 "${telling[@]}" "$TRAIN" --elastic "${options[@]}"
+    until_out 20 '^step 3 '
+    while kill -0 "$pid" 2> /dev/null && ! out_has '^step 500 ' 1; do
+        mapfile -t living < <(living_workers)
+        if [ "$(living_workers 4 | wc -l)" -gt 2 ] && kill -KILL "${living[RANDOM % ${#living[@]}]}" 2> /dev/null; then
+            kills=$((kills + 1))
+        fi
+        sleep "0.0$((RANDOM % 10))"
+    done
+    stop_status
+    echo "HVD_SEED=$seed, $kills deaths" >> "$T/err"
+    expect_status 0
+    [ $kills -ge 5 ] || fail "only $kills were killed"
+    expect_whole_losses "$kills"
+}
+
+# Without a server each rank would be a job of its own, and nobody would be told.
+case_programs_of_mpi_are_refused() {
+    mpi_program mpi_ring
+    hvd -np 2 --min-np 1 "$program"
+    expect_status 125
+    expect_err 'localhost: the program uses MPI or PMIx, which an elastic job cannot serve'
+    expect_err '^hvdrun: hint: --rendezvous env starts it anyway, for a program that makes no use of it$'
+    hvd -np 1 --min-np 1 --rendezvous env sh -c true "$program"
+    expect_status 0
+}
+
+case_programs_of_mpich_are_refused() {
+    mpich_program mpi_ring
+    hvd -np 2 --min-np 1 "$program"
+    expect_status 125
+    expect_err 'the program uses MPI or PMIx, which an elastic job cannot serve'
+}

@@ -1,0 +1,132 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Elastic jobs on several hosts: hosts are lost, come and go.
+hosts=2
+limit=60
+
+TRAINEE_PROGRAM=$BUILD/tests/trainee # its source says what it does
+
+hosts_are() { # LINE...
+    printf '%s\n' "$@" > "$T/hosts.new"
+    mv "$T/hosts.new" "$T/hosts"
+}
+
+case_a_rank_dies() {
+    TRAINEE=2:5:kill hvd -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_out '^enter 3 [0-9]+ 2 3 2 5$'
+    expect_count 3 '^done . 30$' "$T/out"
+    expect_err "^hvdrun: rank 2 on $H2 \(worker 2, pid [0-9]+\) failed: killed by signal 9 \(Killed\); the job goes on with 3 ranks"
+}
+
+case_all_ranks_of_a_host_die() {
+    TRAINEE=0:5:kill,1:5:kill hvd -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_out '^enter 2 [0-9]+ 0 2 [23] 5$'
+    expect_count 2 '^done . 30$' "$T/out"
+}
+
+case_encrypted() {
+    TRAINEE=2:5:kill hvd --encrypt -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_count 3 '^done . 30$' "$T/out"
+}
+
+case_a_host_is_cut_off() {
+    needs_kind ns
+    start --heartbeat-timeout 1 -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 300
+    until_out 10 '^enter' 4
+    ip link set v2 down
+    stop_status
+    ip link set v2 up
+    expect_status 0
+    expect_err "host $H2 was lost: nothing was heard of it for 1.0 s; the job goes on with 2 ranks \(membership 2: 2 left, 0 came\)"
+    expect_count 2 '^done . 300$' "$T/out"
+    leave_within=10
+}
+
+case_a_killed_session() {
+    needs_kind ns
+    start -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 150
+    until_out 10 '^enter' 4
+    on 2 "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/hvdagent' ] || echo \${d#/proc/}; done | sort -n | tail -n 1 | xargs kill -9"
+    stop_status
+    expect_status 0
+    expect_err "host $H2 was lost.*; the job goes on with 2 ranks"
+    expect_count 2 '^done . 150$' "$T/out"
+}
+
+case_a_killed_engine_costs_its_host() {
+    needs_kind ns
+    start -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 150
+    until_out 10 '^enter' 4
+    on 2 "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/modules/hvd-engine' ] || kill -9 \${d#/proc/}; done"
+    stop_status
+    expect_status 0
+    expect_err "host $H2: the collectives engine .*; the job goes on with 2 ranks"
+    expect_count 2 '^done . 150$' "$T/out"
+}
+
+# The discovery script's hosts: one comes, one goes.
+case_hosts_come_and_go() {
+    hosts_are "$H1:2"
+    start -np 2 --min-np 1 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 1000
+    until_out 10 '^enter' 2
+    hosts_are "$H1:2" "$H2:1"
+    until_out 15 '^enter 2 [0-9]+ 2 3 2 0$' 1
+    hosts_are "$H2:1"
+    until_out 15 '^left' 2
+    expect_out '^enter 2 [0-9]+ 0 1 3 [0-9]+$'
+    stop_status
+    expect_status 0
+    expect_out '^done 2 1000$'
+    expect_err 'the job goes on with 3 ranks \(membership 2: 0 left, 1 came\)'
+    expect_err 'the job goes on with 1 rank \(membership 3: 2 left, 0 came\)'
+}
+
+case_a_hostfile_is_read_again() {
+    hosts_are "$H1 slots=1"
+    start -np 1 --min-np 1 --max-np 3 --hostfile "$T/hosts" "$TRAINEE_PROGRAM" 400
+    until_out 10 '^enter' 1
+    sleep 1.2
+    hosts_are "$H1 slots=1" "$H2 slots=1"
+    until_out 15 '^enter 1 [0-9]+ 1 2 2 0$' 1
+    stop_status
+    expect_status 0
+    expect_count 2 '^done . 400$' "$T/out"
+}
+
+# More slots than -np at the start: the other host is taken beside the running job.
+case_it_grows_to_free_slots() {
+    hvd -np 1 --min-np 1 --max-np 2 -H $H1,$H2 "$TRAINEE_PROGRAM" 200
+    expect_status 0
+    expect_count 2 '^done . 200$' "$T/out"
+}
+
+case_a_script_that_fails_later() {
+    hosts_are "$H1:1" "$H2:1"
+    start -np 2 --min-np 1 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 300
+    until_out 10 '^enter' 2
+    rm "$T/hosts"
+    stop_status
+    expect_status 0
+    expect_err 'ended with exit status 1; the hosts of its last answer stay'
+    expect_count 2 '^done . 300$' "$T/out"
+}
+
+case_a_script_that_fails_at_first() {
+    hvd -np 2 --min-np 1 --host-discovery-script 'exit 3' "$TRAINEE_PROGRAM" 5
+    expect_status 125
+    expect_err '--host-discovery-script: exit 3 ended with exit status 3'
+}
+
+# A host that comes and cannot be used does no harm.
+case_a_host_that_cannot_be_reached() {
+    hosts_are "$H1:1"
+    start -np 1 --min-np 1 --start-timeout 3 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 800
+    until_out 10 '^enter' 1
+    hosts_are "$H1:1" 'no-such-host.invalid:1'
+    until_true 15 grep -q 'host no-such-host.invalid cannot be used' "$T/err" || fail 'the user was not told'
+    stop_status
+    expect_status 0
+    expect_out '^done 0 800$'
+}
