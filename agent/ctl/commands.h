@@ -18,6 +18,13 @@ int ctl_undrain(const struct ctl_config *c, struct err *e);
 /* Shows the job of such a name that waits for slots here; false: there is none, or no managed agent. */
 bool ctl_waiting(const struct ctl_config *c);
 
+/* wishes.c: the end of a job; another number of ranks; the end of its ranks on this host. */
+int ctl_kill(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+int ctl_resize(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+int ctl_leave(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+/* The same for all elastic jobs of this host; tells of each that it asks. */
+void ctl_leave_all(const struct ctl_config *c);
+
 /* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns
  * the exit status. */
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e);

@@ -20,9 +20,13 @@ const struct options_program ctl_program = {
         "Shows and ends the jobs of this host: your own, or as root those of all users. ps lists the jobs. "
         "status JOB shows its ranks and GPUs, or its place in the queue for slots. logs JOB prints the last "
         "output of its ranks. kill JOB ends the job on all its hosts. top shows all jobs, again and again. "
+        "resize JOB N gives an elastic job N ranks; leave JOB lets its ranks on this host leave at their "
+        "next "
+        "commit. "
         "metrics prints figures about them for Prometheus. The other commands are about the managed agent "
         "of this host, or of HOST by ssh. node shows its slots, their jobs and the queue. gpus shows its "
-        "GPUs. drain lets it accept no new jobs; undrain lets it accept jobs again. accept takes GPUs back "
+        "GPUs. drain lets it accept no new jobs, and elastic jobs leave; undrain lets it accept jobs again. "
+        "accept takes GPUs back "
         "that have had a fault. JOB is a name that ps shows, or its beginning.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
@@ -71,6 +75,8 @@ int ctl_config_parse(struct ctl_config *c, int argc, char *const argv[], struct 
         return -1;
     c->command = next < argc ? words[next++] : NULL;
     c->job = next < argc ? words[next++] : NULL;
+    if (c->command && strcmp(c->command, "resize") == 0)
+        c->number = next < argc ? words[next++] : NULL;
     if (next < argc && !c->help && !c->version)
         return err_set(e, ERR_USAGE, "unexpected argument: %s", words[next]);
     return 0;

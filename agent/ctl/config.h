@@ -18,7 +18,7 @@
       "top: time between two updates.")                                                                      \
     X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N updates.")     \
     X(const char *, reason, OPTION_TEXT, "--reason", "TEXT", 0, 0, NULL,                                     \
-      "drain: the reason; users who ask for slots are told.")                                                \
+      "drain: the reason; users who ask for slots are told. leave: the reason, for the job's user.")         \
     X(bool, help, OPTION_ACTION, "-h, --help", NULL, 0, 0, NULL, "Show this help and exit.")                 \
     X(bool, version, OPTION_ACTION, "--version", NULL, 0, 0, NULL, "Show the version and exit.")
 
@@ -27,6 +27,7 @@ struct ctl_config {
     CTL_OPTIONS(CTL_FIELD)
 #undef CTL_FIELD
     const char *command, *job; /* NULL: not given; of node, drain and undrain `job` is a host */
+    const char *number;        /* of resize */
 };
 
 /* -1 with *e (ERR_USAGE). */

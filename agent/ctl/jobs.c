@@ -15,7 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/session/status_server.h"
+#include "agent/session/status/status_server.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/frame.h"

@@ -153,24 +153,6 @@ static int run_status(const struct ctl_config *c, const struct ctl_job *job, str
     return 0;
 }
 
-static int run_kill(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
-{
-    Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
-    struct ctl_ask a;
-    inquiry.kind = HVD__INQUIRY__KIND__END;
-    if (ctl_ask_open(&a, job, &inquiry, CTL_ANSWER_MS, e) < 0)
-        return EXIT_REFUSED;
-    Hvd__Answer *answer = ctl_ask_next(&a, CTL_ANSWER_MS, e);
-    bool ending = answer != NULL;
-    message_free(answer);
-    ctl_ask_close(&a);
-    if (!ending)
-        err_set(e, ERR_CLOSED, "job %s has ended", job->name);
-    else if (c->json)
-        printf("{\"job\": \"%s\", \"ending\": true}\n", job->name);
-    return ending ? 0 : EXIT_REFUSED;
-}
-
 static int run_on_job(const struct ctl_config *c, struct err *e,
                       int (*run)(const struct ctl_config *c, const struct ctl_job *job, struct err *e))
 {
@@ -278,7 +260,8 @@ static int run_command(const struct ctl_config *c, struct err *e)
         int (*one)(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
         bool takes_host;
     } commands[] = {{"ps", run_ps, NULL, false},          {"status", NULL, run_status, false},
-                    {"logs", NULL, ctl_logs, false},      {"kill", NULL, run_kill, false},
+                    {"logs", NULL, ctl_logs, false},      {"kill", NULL, ctl_kill, false},
+                    {"resize", NULL, ctl_resize, false},  {"leave", NULL, ctl_leave, false},
                     {"top", run_top, NULL, false},        {"node", ctl_node, NULL, true},
                     {"drain", ctl_drain, NULL, true},     {"undrain", ctl_undrain, NULL, true},
                     {"gpus", ctl_gpus, NULL, true},       {"accept", ctl_accept, NULL, true},

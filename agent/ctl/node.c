@@ -293,7 +293,10 @@ static int set_drain(const struct ctl_config *c, bool on, struct err *e)
 
 int ctl_drain(const struct ctl_config *c, struct err *e)
 {
-    return set_drain(c, true, e);
+    int status = set_drain(c, true, e);
+    if (status == 0)
+        ctl_leave_all(c);
+    return status;
 }
 
 int ctl_undrain(const struct ctl_config *c, struct err *e)

@@ -117,12 +117,23 @@ static void rank_heading(FILE *out)
             "LIBHVD");
 }
 
-static void rank_line(FILE *out, const Hvd__RankStatus *r)
+/* Of an elastic job: a worker keeps its number, and has another rank in each membership. */
+static const char *format_rank(const Hvd__RankStatus *r, bool elastic, char *text, size_t size)
 {
-    char time[24], mem[24], cpu[32];
+    if (elastic && r->member == UINT32_MAX)
+        snprintf(text, size, "-");
+    else
+        snprintf(text, size, "%u", elastic ? r->member : r->rank);
+    return text;
+}
+
+static void rank_line(FILE *out, const Hvd__RankStatus *r, bool elastic)
+{
+    char time[24], mem[24], cpu[32], rank[16];
     snprintf(cpu, sizeof cpu, "%.1fs", (double)r->cpu_ms / 1e3);
-    fprintf(out, "%8u %8u %-28.60s %8s %9s %7s  %s\n", r->rank, r->pid, r->state,
-            format_age(r->run_ms, time, sizeof time), cpu, format_memory(r->memory_kib, mem, sizeof mem),
+    fprintf(out, "%8s %8u %-28.60s %8s %9s %7s  %s\n", format_rank(r, elastic, rank, sizeof rank), r->pid,
+            r->state, format_age(r->run_ms, time, sizeof time), cpu,
+            format_memory(r->memory_kib, mem, sizeof mem),
             r->shut_down     ? "shut down"
             : r->initialized ? "initialized"
                              : "-");
@@ -165,6 +176,22 @@ static void show_counters(FILE *out, const Hvd__Counters *c)
         fprintf(out, "stall: %zu more tensors wait for other ranks\n", c->stalls - c->n_stall);
 }
 
+static void show_memberships(FILE *out, const Hvd__JobStatus *s)
+{
+    char age[24], decided[24], entered[24];
+    fprintf(out, "elastic: membership %u of %u rank%s\n", s->membership, s->size, s->size == 1 ? "" : "s");
+    for (size_t i = 0; i < s->n_change; i++) {
+        const Hvd__MembershipStatus *m = s->change[i];
+        fprintf(out,
+                "membership %u, %s ago: %u rank%s, %u left, %u came; decided after %s, entered here after "
+                "%s%s%s\n",
+                m->number, format_age(m->age_ms, age, sizeof age), m->size, m->size == 1 ? "" : "s", m->left,
+                m->came, format_duration((double)m->decided_ns, decided, sizeof decided),
+                m->entered_ns ? format_duration((double)m->entered_ns, entered, sizeof entered) : "-",
+                *m->reason ? ": " : "", m->reason);
+    }
+}
+
 void show_status(FILE *out, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
@@ -180,11 +207,13 @@ void show_status(FILE *out, const struct ctl_seen *seen)
     if (s->engine_pid)
         fprintf(out, ", engine %u", s->engine_pid);
     fprintf(out, "; held together by %s\n", s->containment);
+    if (s->elastic)
+        show_memberships(out, s);
     if (s->gpus[0])
         fprintf(out, "GPUs: %s%s\n", s->gpus, s->leased ? ", leased to it" : "");
     rank_heading(out);
     for (size_t i = 0; i < s->n_rank; i++)
-        rank_line(out, s->rank[i]);
+        rank_line(out, s->rank[i], s->elastic);
     if (s->counters)
         show_counters(out, s->counters);
 }
@@ -203,16 +232,20 @@ void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines)
         rank_heading(out);
         left -= 3;
         for (size_t r = 0; r < s->n_rank && left > 0; r++, left--)
-            rank_line(out, s->rank[r]);
+            rank_line(out, s->rank[r], s->elastic);
     }
 }
 
 /* ---- for programs -------------------------------------------------------------------------------------- */
 
-static void rank_json(struct json *j, const Hvd__RankStatus *r)
+static void rank_json(struct json *j, const Hvd__RankStatus *r, bool elastic)
 {
     json_object(j, NULL);
-    json_unsigned(j, "rank", r->rank);
+    json_unsigned(j, elastic ? "worker" : "rank", r->rank);
+    if (elastic && r->member == UINT32_MAX)
+        json_null(j, "rank");
+    else if (elastic)
+        json_unsigned(j, "rank", r->member);
     json_unsigned(j, "pid", r->pid);
     json_text(j, "state", r->state);
     json_bool(j, "ended", r->ended);
@@ -257,6 +290,29 @@ static void counters_json(struct json *j, const Hvd__Counters *c, uint64_t age_m
     json_end(j);
 }
 
+static void memberships_json(struct json *j, const Hvd__JobStatus *s)
+{
+    json_unsigned(j, "membership", s->membership);
+    json_array(j, "memberships");
+    for (size_t i = 0; i < s->n_change; i++) {
+        const Hvd__MembershipStatus *m = s->change[i];
+        json_object(j, NULL);
+        json_unsigned(j, "number", m->number);
+        json_unsigned(j, "size", m->size);
+        json_unsigned(j, "left", m->left);
+        json_unsigned(j, "came", m->came);
+        json_text(j, "cause", m->reason);
+        json_real(j, "age_seconds", (double)m->age_ms / 1e3);
+        json_real(j, "decided_after", (double)m->decided_ns / 1e9);
+        if (m->entered_ns)
+            json_real(j, "entered_after", (double)(m->decided_ns + m->entered_ns) / 1e9);
+        else
+            json_null(j, "entered_after");
+        json_end(j);
+    }
+    json_end(j);
+}
+
 static void job_json(struct json *j, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
@@ -271,6 +327,8 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
     json_unsigned(j, "hosts", s->hosts);
     json_unsigned(j, "size", s->size);
     json_unsigned(j, "restarts", s->epoch);
+    if (s->elastic)
+        memberships_json(j, s);
     json_real(j, "seconds", (double)s->run_ms / 1e3);
     json_real(j, "cpu_seconds", (double)s->cpu_ms / 1e3);
     json_unsigned(j, "memory_kib", s->memory_kib);
@@ -286,7 +344,7 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
     json_unsigned(j, "engine_pid", s->engine_pid);
     json_array(j, "ranks");
     for (size_t i = 0; i < s->n_rank; i++)
-        rank_json(j, s->rank[i]);
+        rank_json(j, s->rank[i], s->elastic);
     json_end(j);
     if (s->counters)
         counters_json(j, s->counters, s->counters_ms);

@@ -50,7 +50,7 @@ void session_starve(struct session *s, const char *what)
 
 void session_schedule_check(struct session *s)
 {
-    s->check_due = true;
+    s->turn.check_due = true;
 }
 
 void session_flush(struct session *s)

@@ -40,6 +40,7 @@ static void on_initialized(void *ctx, Hvd__EngineRank *rank)
     s->engine->poisoned = false; /* of an elastic job's former membership */
     if (!s->spawn->elastic)
         return;
+    session_rank_entered(s, rank);
     CONTROL(m, ENTERED, entered, rank);
     session_send_control(s, &m);
 }
@@ -104,9 +105,15 @@ static void on_engine_notice(void *ctx, uint32_t level, const char *text)
     session_send_notice(ctx, level, "%s", text);
 }
 
-static void on_engine_fault(void *ctx, const char *text)
+static void on_engine_fault(void *ctx, Hvd__Fault *fault)
 {
-    session_send_fault(ctx, "%s", text);
+    struct session *s = ctx;
+    if (!s->spawn->elastic || fault->n_stalled == 0) {
+        session_send_fault(s, "%s", fault->text);
+        return;
+    }
+    CONTROL(m, FAULT, fault, fault);
+    session_send_control(s, &m);
 }
 
 static void on_counters(void *ctx, const Hvd__Counters *counters)
@@ -174,13 +181,10 @@ void session_engine_links(struct session *s, Hvd__Links *links)
     engine_host_links(&s->engine->host, links);
 }
 
-const char *session_membership(struct session *s, const Hvd__Control *m)
+void session_engine_membership(struct session *s, Hvd__Membership *m)
 {
-    if (!s->spawn->elastic)
-        return "the job is not elastic";
-    engine_host_membership(&s->engine->host, m->membership);
+    engine_host_membership(&s->engine->host, m);
     engine_host_flush(&s->engine->host);
-    return NULL;
 }
 
 bool session_engine_count(struct session *s)

@@ -131,7 +131,7 @@ static void handle_message(struct engine_host *h, const Hvd__Engine *m)
         h->events->notice(h->ctx, m->notice->level, m->notice->text);
         break;
     case HVD__ENGINE__BODY_FAULT:
-        h->events->fault(h->ctx, m->fault->text);
+        h->events->fault(h->ctx, m->fault);
         break;
     case HVD__ENGINE__BODY_COUNTERS:
         h->events->counters(h->ctx, m->counters);

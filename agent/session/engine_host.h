@@ -35,7 +35,7 @@ struct engine_host_events {
     void (*poisoned)(void *ctx, uint32_t rank, const char *why);
     void (*notice)(void *ctx, uint32_t level, const char *text);
     /* It is about to end the job, for a reason that is no rank's end. */
-    void (*fault)(void *ctx, const char *text);
+    void (*fault)(void *ctx, Hvd__Fault *fault);
     /* The engine failed, as the sentence says; ranks that still need it get HVD_ERR_ENGINE. */
     void (*failed)(void *ctx, const char *text);
     /* The answer to engine_host_count. */

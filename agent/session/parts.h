@@ -102,7 +102,7 @@ uint32_t session_servers_end_ms(const struct session *s);
 extern const struct session_part session_part_liveness, session_part_programs, session_part_preload,
     session_part_status, session_part_binding, session_part_rendezvous, session_part_gpus,
     session_part_engine, session_part_mps, session_part_stacks, session_part_report, session_part_spawning,
-    session_part_error_file;
+    session_part_error_file, session_part_elastic;
 
 /* liveness.c: the launcher, the guard and this session show each other that they live. */
 void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
@@ -145,7 +145,7 @@ const char *session_links_told(struct session *s, const Hvd__Control *m);
 /* engine.c: the collectives engine. */
 pid_t session_engine_pid(const struct session *s);
 /* The ranks of an elastic job change. */
-const char *session_membership(struct session *s, const Hvd__Control *m);
+void session_engine_membership(struct session *s, Hvd__Membership *m);
 void session_engine_links(struct session *s, Hvd__Links *links);
 /* Asks the engine to count; false: there is no engine to ask. The hook `counted` follows. */
 bool session_engine_count(struct session *s);
@@ -155,7 +155,7 @@ Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
 /* stacks.c: where the workers are, for the launcher's Inspect. */
 const char *session_inspect(struct session *s, const Hvd__Control *m);
 
-/* status.c: answers hvdctl. Keeps what a rank wrote. */
+/* status/status.c: answers hvdctl. Keeps what a rank wrote. */
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
 
@@ -171,6 +171,19 @@ void session_start_workers(struct session *s);
 void session_send_spawned(struct session *s, size_t first);
 /* Workers of an elastic job that come later. */
 const char *session_recruit(struct session *s, const Hvd__Control *m);
+
+/* elastic.c: memberships of an elastic job, and what is asked of it on this host. */
+const char *session_membership(struct session *s, const Hvd__Control *m);
+void session_rank_entered(struct session *s, const Hvd__EngineRank *rank);
+/* The worker's rank in the present membership; UINT32_MAX: none. */
+uint32_t session_member_rank(const struct session *s, uint32_t worker);
+/* Fills in what the status has of memberships; its memory stays until the next call. */
+void session_tell_memberships(struct session *s, Hvd__JobStatus *out);
+/* The job shall have another number of ranks; the ranks here shall leave. NULL, or why that cannot be. */
+const char *session_ask_resize(struct session *s, uint32_t ranks, const char *by);
+const char *session_ask_leave(struct session *s, const char *reason);
+/* The launcher was asked to let the ranks here go. */
+bool session_leaves(const struct session *s);
 /* channel.c: the launcher's messages and the workers' output. */
 extern const struct stdio_events session_stdio_events;
 /* Outlets read on when the bulk queue has room again. */

@@ -21,13 +21,11 @@
 
 /* The features of a session, in the order in which they prepare the workers' start. */
 static const struct session_part *const parts[] = {
-    &session_part_spawning,   &session_part_liveness,
-    &session_part_programs,   &session_part_preload,
-    &session_part_status,     &session_part_binding,
-    &session_part_rendezvous, &session_part_gpus,
-    &session_part_engine,     &session_part_mps,
-    &session_part_stacks,     &session_part_error_file,
-    &session_part_report,     NULL,
+    &session_part_spawning,   &session_part_liveness, &session_part_programs,
+    &session_part_preload,    &session_part_status,   &session_part_binding,
+    &session_part_rendezvous, &session_part_gpus,     &session_part_engine,
+    &session_part_mps,        &session_part_stacks,   &session_part_error_file,
+    &session_part_report,     &session_part_elastic,  NULL,
 };
 
 static void leave_other_version(void *owner);
@@ -195,15 +193,15 @@ static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct session *s = prepare->data;
     do {
-        if (s->check_due) {
-            s->check_due = false;
+        if (s->turn.check_due) {
+            s->turn.check_due = false;
             check_progress(s);
             session_flush(s);
             session_resume_output(s);
         }
         EACH_PART(s, p, written)
             p->written(s);
-    } while (s->check_due);
+    } while (s->turn.check_due);
 }
 
 /* ---- children ------------------------------------------------------------------------------------------ */
@@ -258,6 +256,12 @@ static void on_batch(void *ctx)
 
 static void on_asked_to_end(void *ctx, int number)
 {
+    struct session *s = ctx;
+    char why[120];
+    snprintf(why, sizeof why, "the session there was asked to end by signal %d (%s)", number,
+             strsignal(number));
+    if (number == SIGTERM && !session_leaves(s) && !session_ask_leave(s, why))
+        return; /* a second one ends the job here */
     session_set_cause(ctx, HVD__CAUSE__CAUSE_CANCELLED);
     session_abort_job(ctx, false, "the session of the job (pid %d) was asked to end by signal %d (%s)",
                       (int)getpid(), number, strsignal(number));
@@ -431,9 +435,9 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
         return -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     uv_timer_init(&s->loop, &s->state_timer);
-    uv_prepare_init(&s->loop, &s->before_sleep);
-    s->state_timer.data = s->before_sleep.data = s;
-    uv_prepare_start(&s->before_sleep, on_before_sleep);
+    uv_prepare_init(&s->loop, &s->turn.before_sleep);
+    s->state_timer.data = s->turn.before_sleep.data = s;
+    uv_prepare_start(&s->turn.before_sleep, on_before_sleep);
     fsm_init(&s->fsm, &table, s, "-", SESSION_HELLO);
     if (session_parts_open(s, e) < 0 || reap_open(&s->reap, &s->loop, &reap_events, s, e) < 0 ||
         stdio_init(&s->stdio, &s->loop, &session_stdio_events, s, e) < 0)
@@ -451,7 +455,7 @@ static void tear_down(struct session *s)
     stdio_close(&s->stdio);
     reap_close(&s->reap);
     uv_close((uv_handle_t *)&s->state_timer, NULL);
-    uv_close((uv_handle_t *)&s->before_sleep, NULL);
+    uv_close((uv_handle_t *)&s->turn.before_sleep, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     workers_dispose(&s->workers);
     session_parts_free(s);

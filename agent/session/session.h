@@ -133,6 +133,12 @@ struct session_job {
     const char *gpus; /* the list that workers are told of; NULL: none */
 };
 
+/* Something happened: the session checks and writes before the loop sleeps. */
+struct session_turn {
+    uv_prepare_t before_sleep;
+    bool check_due;
+};
+
 /* Why the job cannot start here. */
 struct session_refusal {
     struct err why;
@@ -145,8 +151,7 @@ struct session {
     struct fsm fsm;
     int exit_status;
     uv_timer_t state_timer; /* posts EV_TIME_OVER */
-    uv_prepare_t before_sleep;
-    bool check_due; /* something happened: check and write before the loop sleeps */
+    struct session_turn turn;
     struct reap reap;
 
     struct session_launcher launcher;
@@ -174,6 +179,7 @@ struct session {
     struct session_mps *mps;
     struct session_stacks *stacks;
     struct session_report *report;
+    struct session_elastic *elastic;
 };
 
 /* The messages that a launcher may send, by the state of the session (channel.c). */

@@ -101,11 +101,18 @@ void engine_ping(struct engine *engine)
 
 void engine_fault(struct engine *engine, const char *text)
 {
+    engine_fault_of(engine, text, NULL, 0);
+}
+
+void engine_fault_of(struct engine *engine, const char *text, uint32_t *worker, size_t workers)
+{
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Fault fault = HVD__FAULT__INIT;
     struct err e = ERR_INIT;
     fault.text = (char *)text;
     fault.time = clock_now();
+    fault.stalled = worker;
+    fault.n_stalled = workers;
     message.body_case = HVD__ENGINE__BODY_FAULT;
     message.fault = &fault;
     if (engine_send(engine, &message, &e) != 0)

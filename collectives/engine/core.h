@@ -89,6 +89,8 @@ void engine_notice(struct engine *engine, uint32_t level, const char *text);
 void engine_ping(struct engine *engine);
 /* The engine is about to end the job; `text` is the cause. */
 void engine_fault(struct engine *engine, const char *text);
+/* The same where these workers are the cause, which an elastic job can do without. */
+void engine_fault_of(struct engine *engine, const char *text, uint32_t *worker, size_t workers);
 
 /* The job has failed: every pending and later call on this host ends with status and text; other hosts are
  * told at the loop's next turn. The first failure stays. */

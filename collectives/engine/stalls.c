@@ -324,6 +324,21 @@ static unsigned long long seconds_of(uint64_t ns)
     return (unsigned long long)((ns + NSEC_PER_SEC / 2) / NSEC_PER_SEC);
 }
 
+/* The missing ranks of all hosts are what the job cannot go on with. */
+static void tell_fault(struct engine *engine, const struct stall_case *c, const char *text)
+{
+    const struct set *set = engine->names.name[c->slot].set;
+    uint32_t *worker = calloc(engine->size, sizeof *worker), count = 0;
+    for (uint32_t n = 0; worker && n < set->hosts; n++) {
+        const struct host *h = &engine->host[set->host[n]];
+        for (uint32_t i = 0; i < h->ranks; i++)
+            if (c->answer[set->host[n]].missing[i / 8] & (1 << (i % 8)))
+                worker[count++] = h->worker ? h->worker[i] : h->rank[i];
+    }
+    engine_fault_of(engine, text, worker, count);
+    free(worker);
+}
+
 static void tell_stall(struct engine *engine, struct stall_case *c, const char *ranks, uint64_t now)
 {
     const char *kind = op_kind_name(c->kind), *name = engine->names.name[c->slot].text;
@@ -339,7 +354,7 @@ static void tell_stall(struct engine *engine, struct stall_case *c, const char *
         "tensor \"%.100s\": %s was given up after %llu s (--stall-check-shutdown-time-seconds); it still "
         "waited for %s",
         name, kind, seconds_of(now - c->since), ranks);
-    engine_fault(engine, text);
+    tell_fault(engine, c, text);
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
@@ -356,13 +371,14 @@ static void conclude_case(struct engine *engine, struct stall_case *c, uint64_t 
         stall_ranks_add(&ranks, h->name, h->rank, h->ranks, c->answer[i].missing,
                         c->answer[i].here ? "" : " (its engine does not answer)");
     }
-    free(c->answer);
-    c->answer = NULL;
     c->told = ranks.hosts > 0;
     if (c->told) {
         c->missing = strdup(stall_ranks_end(&ranks));
         tell_stall(engine, c, stall_ranks_end(&ranks), now);
-    } else
+    }
+    free(c->answer);
+    c->answer = NULL;
+    if (!c->told)
         close_case(engine, c); /* they have come meanwhile */
 }
 

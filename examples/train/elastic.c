@@ -35,7 +35,7 @@ static int find_state(const struct trainer *t, int32_t *root, int32_t *behind)
         return status;
     if (highest < 0)
         trainer_end(t, "no rank is left that has the state of the training", 1);
-    *root = t->kept == highest ? t->rank : t->size;
+    *root = t->kept == highest ? hvd_rank() : hvd_size();
     *behind = t->kept != highest;
     status = hvd_allreduce("train.root", root, root, 1, HVD_INT32, HVD_MIN, NULL);
     return status < 0 ? status : hvd_allreduce("train.behind", behind, behind, 1, HVD_INT32, HVD_SUM, NULL);

@@ -306,7 +306,8 @@
     X(int64_t, stall_shutdown_ms, OPTION_SECONDS, "--stall-check-shutdown-time-seconds", "SECONDS", \
       "HVDRUN_STALL_CHECK_SHUTDOWN_TIME_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds, stall_check.shutdown_time_seconds", \
       0, 31536000, NULL, "0", NULL, CONFIG_ENGINE, \
-      "End the job with exit status 125 when ranks have waited for others for this time. 0: never.") \
+      "End the job with exit status 125 when ranks have waited for others for this time. In an elastic job the " \
+      "others are ended, and the job goes on. 0: never.") \
     X(bool, hierarchical_allreduce, OPTION_FLAG, "--hierarchical-allreduce", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "how hosts allreduce", CONFIG_ENGINE, \
       "Reduce among the ranks of each host first, then between the hosts, so that a host sends as much as one " \

@@ -90,7 +90,7 @@ static uint32_t index_of(const struct seating *s, uint32_t plan_host)
     return NO_HOST;
 }
 
-static int send_membership(struct job *j, bool at_once, const char *reason)
+static int send_membership(struct job *j, bool at_once, const struct elastic_change *c)
 {
     struct elastic *s = elastic_of(j);
     struct seating seating;
@@ -110,7 +110,10 @@ static int send_membership(struct job *j, bool at_once, const char *reason)
     m.link = links;
     m.n_host = m.n_link = seating.count;
     m.at_once = at_once;
-    m.reason = (char *)(uintptr_t)reason;
+    m.reason = (char *)(uintptr_t)c->cause;
+    m.left = c->left;
+    m.came = c->came;
+    m.decided_ns = c->named - c->happened;
     CONTROL(told, MEMBERSHIP, membership, &m);
     for (uint32_t i = 0; good && i < j->plan.host_count; i++) {
         m.host_index = index_of(&seating, i);
@@ -126,19 +129,18 @@ static int send_membership(struct job *j, bool at_once, const char *reason)
 
 /* ---- words for the user -------------------------------------------------------------------------------- */
 
-static struct elastic_change *add_change(struct elastic *s)
+/* For the report, as far as there is memory. */
+static void keep_change(struct elastic *s, const struct elastic_change *c)
 {
     if (s->changes == s->change_room) {
         size_t room = s->change_room ? 2 * s->change_room : 16;
         struct elastic_change *more = realloc(s->change, room * sizeof *more);
         if (!more)
-            return NULL;
+            return;
         s->change = more;
         s->change_room = room;
     }
-    struct elastic_change *c = &s->change[s->changes++];
-    *c = (struct elastic_change){.number = s->roster.number};
-    return c;
+    s->change[s->changes++] = *c;
 }
 
 /* Ranks of the membership before, in `was`, that are not in the next one; and the others way round. */
@@ -158,17 +160,16 @@ static void say_change(const struct elastic_change *c)
             *c->cause ? "; " : "", c->size, c->size == 1 ? "" : "s", c->number, c->left, c->came);
 }
 
-static void note_change(struct elastic *s, const uint32_t *was, uint32_t size)
+static struct elastic_change note_change(struct elastic *s, const uint32_t *was, uint32_t size)
 {
-    struct elastic_change *c = add_change(s);
-    if (!c)
-        return;
-    count_change(&s->roster, was, size, c);
-    c->named = clock_now();
-    c->happened = s->happened ? s->happened : c->named;
-    snprintf(c->cause, sizeof c->cause, "%.290s", s->trouble.failed ? s->trouble.text : "");
-    if (c->left + c->came > 0)
-        say_change(c);
+    struct elastic_change c = {.number = s->roster.number, .named = clock_now()};
+    count_change(&s->roster, was, size, &c);
+    c.happened = s->happened ? s->happened : c.named;
+    snprintf(c.cause, sizeof c.cause, "%.290s", s->trouble.failed ? s->trouble.text : "");
+    if (c.left + c.came > 0)
+        say_change(&c);
+    keep_change(s, &c);
+    return c;
 }
 
 void change_report(const struct job *j, struct json *w)
@@ -311,11 +312,10 @@ bool change_begin(struct job *j, bool at_once)
     uint32_t size = r->size, *was = malloc((size ? size : 1) * sizeof *was);
     if (was)
         memcpy(was, r->rank, size * sizeof *was);
-    uint32_t most = j->config->max_np ? (uint32_t)j->config->max_np : UINT32_MAX;
-    bool good = was && roster_advance(r, most) == 0;
+    bool good = was && roster_advance(r, elastic_most(j)) == 0;
     if (good) {
-        note_change(s, was, size);
-        good = send_membership(j, at_once, s->trouble.failed ? s->trouble.text : "") == 0;
+        struct elastic_change c = note_change(s, was, size);
+        good = send_membership(j, at_once, &c) == 0;
     }
     free(was);
     if (!good)

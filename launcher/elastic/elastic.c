@@ -100,7 +100,7 @@ static void begin_change(struct job *j, bool at_once)
     struct elastic *s = elastic_of(j);
     if (!change_begin(j, at_once))
         return; /* considered again when the engine listens */
-    s->told_short = false;
+    s->told_short = s->told_alone = false;
     job_timer_stop(j, JOB_TIMER_SLOTS);
 }
 
@@ -108,12 +108,11 @@ static void begin_change(struct job *j, bool at_once)
 static bool wants_change(const struct job *j)
 {
     const struct roster *r = &elastic_of(j)->roster;
-    uint32_t most = j->config->max_np ? (uint32_t)j->config->max_np : UINT32_MAX;
     if (roster_all_wait(r))
         return true;
     if (!roster_is_settled(r))
         return false;
-    return roster_has_leavers(r) || (roster_ready(r) > 0 && roster_staying(r) < most);
+    return roster_has_leavers(r) || (roster_ready(r) > 0 && roster_staying(r) < elastic_most(j));
 }
 
 /* The training is done. Workers that would only wait are ended. */
@@ -139,6 +138,18 @@ static void end_unseated(struct job *j)
     }
 }
 
+/* Without the ranks that are to leave there would be too few: they stay until others have come. */
+static void keep_leavers(struct job *j)
+{
+    struct elastic *s = elastic_of(j);
+    if (!s->told_alone)
+        log_say(
+            "hvdrun: without them %u of at least %lld ranks (--min-np) would be left: they stay until others "
+            "have come\n",
+            roster_staying(&s->roster) + roster_ready(&s->roster), (long long)j->config->min_np);
+    s->told_alone = true;
+}
+
 static void consider_change(struct job *j)
 {
     struct elastic *s = elastic_of(j);
@@ -159,6 +170,8 @@ static void consider_change(struct job *j)
         wait_for_slots(j);
     else if (wants_change(j) && enough)
         begin_change(j, false);
+    else if (roster_has_leavers(r) && !enough)
+        keep_leavers(j);
     end_unseated(j);
     if (elastic_goes_on(j)) {
         growth_release(j);
@@ -253,11 +266,32 @@ static const char *on_gave_up(struct job *j, struct host *h, const Hvd__Control 
     return job_not_mine;
 }
 
+/* Workers that the others have waited for too long are ended; the others go on. */
+static void end_stalled(struct job *j, const Hvd__Fault *fault)
+{
+    struct elastic *s = elastic_of(j);
+    log_printable(fault->text);
+    outcome_fault(&s->trouble, clock_now(), 125, fault->text, NULL);
+    for (size_t i = 0; i < fault->n_stalled; i++) {
+        uint32_t worker = fault->stalled[i];
+        if (worker >= s->roster.count || s->roster.worker[worker].phase != ROSTER_MEMBER)
+            continue;
+        s->roster.worker[worker].phase = ROSTER_GONE;
+        elastic_happened(j, 0);
+        growth_blame(j, job_host_of_rank(j, worker));
+        change_kill(j, worker);
+    }
+    elastic_note(j);
+}
+
 static const char *on_fault(struct job *j, struct host *h, const Hvd__Control *m)
 {
     if (!elastic_goes_on(j))
         return job_not_mine;
-    drop_host(j, h, m->fault->text);
+    if (m->fault->n_stalled > 0)
+        end_stalled(j, m->fault);
+    else
+        drop_host(j, h, m->fault->text);
     return NULL;
 }
 
@@ -307,6 +341,8 @@ static const struct job_message messages[] = {
     {HVD__CONTROL__BODY_ENTERED, true, on_entered},
     {HVD__CONTROL__BODY_UNREACHABLE, true, on_unreachable},
     {HVD__CONTROL__BODY_GAVE_UP, true, on_gave_up},
+    {HVD__CONTROL__BODY_RESIZE, true, wish_resize},
+    {HVD__CONTROL__BODY_LEAVE, true, wish_leave},
     {HVD__CONTROL__BODY_FAULT, false, on_fault},
     {HVD__CONTROL__BODY_REFUSED, false, on_refused},
     {0, false, NULL},
@@ -387,7 +423,7 @@ static void on_rank_gone(struct job *j, uint32_t worker)
     if (!j->config->elastic)
         return;
     struct roster_worker *w = &s->roster.worker[worker];
-    bool member = w->phase != ROSTER_GONE && roster_rank_of(&s->roster, worker) != UINT32_MAX && !w->leaves;
+    bool member = w->phase != ROSTER_GONE && roster_rank_of(&s->roster, worker) != UINT32_MAX;
     bool well = state->ended && !rank_end_failed(&state->end) && !state->end.by_us;
     bool newcomer = (w->phase == ROSTER_STARTS || w->phase == ROSTER_READY) && !w->leaves;
     w->phase = ROSTER_GONE;

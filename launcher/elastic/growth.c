@@ -88,7 +88,7 @@ void growth_free(struct job *j)
 static bool is_usable(const struct job *j, struct host *h)
 {
     return host_state(h) <= HOST_RUNNING && !h->err.code && !elastic_host_of(j, h)->dropped &&
-           !elastic_host_of(j, h)->released;
+           !elastic_host_of(j, h)->released && !elastic_host_of(j, h)->leaves;
 }
 
 static struct host *find_session(struct job *j, const struct host_spec *spec)
@@ -111,7 +111,7 @@ static uint32_t count_expected(struct job *j)
 
 static uint32_t count_wanted(struct job *j)
 {
-    uint32_t most = j->config->max_np ? (uint32_t)j->config->max_np : UINT32_MAX, have = count_expected(j);
+    uint32_t most = elastic_most(j), have = count_expected(j);
     return have < most ? most - have : 0;
 }
 
@@ -284,7 +284,7 @@ void growth_blame(struct job *j, const struct host *h)
         log_warning("host %s may get workers again too soon: no memory", h->label);
 }
 
-static void let_go(struct job *j, uint32_t worker)
+void growth_let_go(struct job *j, uint32_t worker)
 {
     struct roster_worker *w = &elastic_of(j)->roster.worker[worker];
     if (w->leaves || w->phase == ROSTER_GONE)
@@ -313,8 +313,14 @@ static void mark_leavers(struct job *j)
         const struct host_spec *spec = find_spec(&s->found, h->spec);
         elastic_host_of(j, h)->unwanted = !spec;
         if (!spec || (spec->slots && s->roster.worker[i].slot >= spec->slots))
-            let_go(j, i);
+            growth_let_go(j, i);
     }
+}
+
+/* After a resize a host without workers is of no use, and others may have its slots. */
+static bool is_surplus(struct job *j, struct host *h)
+{
+    return elastic_of(j)->wanted && h->planned && count_wanted(j) == 0;
 }
 
 void growth_release(struct job *j)
@@ -323,7 +329,7 @@ void growth_release(struct job *j)
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host *h = &j->host[i];
         struct elastic_host *own = elastic_host_of(j, h);
-        bool needless = own->unwanted || s->finishing;
+        bool needless = own->unwanted || own->leaves || s->finishing || is_surplus(j, h);
         Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
         if (!needless || own->released || host_state(h) > HOST_RUNNING || (h->planned && has_workers(j, h)))
             continue;

@@ -68,14 +68,20 @@ uint32_t roster_living(const struct roster *r)
     return n;
 }
 
-bool roster_has_state(const struct roster *r)
+/* The first rank that has the state of the training; r->size: none has. */
+static uint32_t find_state(const struct roster *r)
 {
     for (uint32_t i = 0; i < r->size; i++) {
         const struct roster_worker *w = &r->worker[r->rank[i]];
-        if (is_staying(w) && (w->trained || w->first))
-            return true;
+        if (w->phase == ROSTER_MEMBER && (w->trained || w->first))
+            return i;
     }
-    return false;
+    return r->size;
+}
+
+bool roster_has_state(const struct roster *r)
+{
+    return find_state(r) < r->size;
 }
 
 bool roster_is_broken(const struct roster *r)
@@ -177,6 +183,8 @@ int roster_advance(struct roster *r, uint32_t most)
     uint32_t *next = malloc((r->count ? r->count : 1) * sizeof *next), size = 0;
     if (!next)
         return -1;
+    if (roster_staying(r) == 0 && roster_ready(r) > 0 && roster_has_state(r)) /* newcomers get it */
+        next[size++] = r->rank[find_state(r)];
     for (uint32_t i = 0; i < r->size && size < most; i++)
         if (is_staying(&r->worker[r->rank[i]]))
             next[size++] = r->rank[i];

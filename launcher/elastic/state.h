@@ -31,16 +31,19 @@ struct elastic {
     uint64_t happened;       /* when something was noted that needs a membership; 0: nothing */
     struct elastic_change *change;
     size_t changes, change_room;
+    uint32_t wanted; /* the most ranks, by hvdctl resize; 0: nobody has asked */
     bool finishing;  /* a rank has done its work */
     bool discovers;  /* the discovery is open */
     bool told_short; /* the user knows that there are too few ranks */
+    bool told_alone; /* likewise, that leaving ranks stay until others have come */
 };
 
 /* Of each session. */
 struct elastic_host {
     uint64_t dropped; /* when it was given up while the job goes on; 0: it was not */
     uint32_t reports; /* engines that cannot reach it */
-    bool unwanted;    /* its workers are to leave */
+    bool unwanted;    /* its workers are to leave: it is not in the list of hosts any more */
+    bool leaves;      /* likewise: the host itself asks for it */
     uint64_t taken;   /* when it was taken beside the running job; 0: it was there at the start */
     bool released;    /* its session was asked to end */
 };
@@ -67,6 +70,13 @@ static inline void elastic_happened(struct job *j, uint64_t time)
         s->happened = time ? time : clock_now();
 }
 
+/* The most ranks that the job may have. */
+static inline uint32_t elastic_most(const struct job *j)
+{
+    uint32_t wanted = elastic_of(j)->wanted;
+    return wanted ? wanted : j->config->max_np ? (uint32_t)j->config->max_np : UINT32_MAX;
+}
+
 /* ---- growth.c ------------------------------------------------------------------------------------------ */
 
 int growth_open(struct job *j, struct err *e);
@@ -80,10 +90,17 @@ void growth_fill(struct job *j);
 void growth_host_ready(struct job *j, struct host *h, const Hvd__Welcome *w);
 /* The host gets no new workers for a while. */
 void growth_blame(struct job *j, const struct host *h);
+/* The worker is not wanted any more. A rank leaves at its next commit. */
+void growth_let_go(struct job *j, uint32_t worker);
 /* Workers may still come by themselves: they start, or hosts may be found or become usable. */
 bool growth_may_come(const struct job *j);
 /* Sessions without workers that nobody wants end. */
 void growth_release(struct job *j);
+
+/* ---- wishes.c: messages of a session ------------------------------------------------------------------- */
+
+const char *wish_resize(struct job *j, struct host *h, const Hvd__Control *m);
+const char *wish_leave(struct job *j, struct host *h, const Hvd__Control *m);
 
 /* ---- changes.c ----------------------------------------------------------------------------------------- */
 

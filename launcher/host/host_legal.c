@@ -26,6 +26,8 @@ static const struct legal_row rows[] = {
     {BODY(WAITS), BEGUN, IN(LEAVING), false},
     {BODY(ENTERED), BEGUN, IN(LEAVING), false},
     {BODY(UNREACHABLE), BEGUN, IN(LEAVING), false},
+    {BODY(RESIZE), BEGUN, IN(LEAVING), false},
+    {BODY(LEAVE), BEGUN, IN(LEAVING), false},
     {BODY(LINK), BEGUN, 0, true},
     {BODY(LINK_ORDER), BEGUN, IN(LEAVING), true},
     {BODY(SESSION_LINK), BEGUN, 0, true},

@@ -211,6 +211,8 @@ static int fill_message(struct job *j, struct spawn_message *m, struct err *e)
     s->max_line = (uint32_t)j->config->max_line;
     (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
     s->elastic = j->config->elastic;
+    s->least = (uint32_t)j->config->min_np;
+    s->most = (uint32_t)j->config->max_np;
     if (s->elastic) /* libraries that cannot change their size are not served */
         s->contracts = (s->contracts & CONTRACT_ENV) |
                        (s->contracts & (CONTRACT_PMIX | CONTRACT_PMI1) ? CONTRACT_NO_MPI : 0);

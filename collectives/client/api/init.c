@@ -301,6 +301,8 @@ int hvd_shutdown(void)
     int status = client_may_begin();
     if (status && status != HVD_ERR_ENGINE && atomic_load(&client.state) != CLIENT_GAVE_UP)
         return status;
+    if (status == HVD_ERR_ENGINE && client.worker >= 0 && region_poisoned(&client.region))
+        status = fail_poisoned(); /* the engine has not gone: it has left this membership already */
     if (!status) {
         client.gpu->drain();
         status = shut_down_together(tensor_fixed(SHM_SLOT_SHUTDOWN));

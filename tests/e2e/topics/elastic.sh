@@ -230,11 +230,11 @@ slow_the_trainer_learns_the_same() {
 }
 
 living_workers() { # [since]: prints the pids of those that have told theirs; since: that many tenths of a second ago
-    local one now
+    local one now began
     now=$(date +%s%1N)
     sed -n 's/^worker [0-9]* is //p' "$T/out" | while read -r one; do
-        kill -0 "$one" 2> /dev/null || continue
-        [ $((now - $(stat -c %.1Y "/proc/$one" | tr -d .))) -lt "${1:-0}" ] || echo "$one"
+        began=$(stat -c %.1Y "/proc/$one" 2> /dev/null | tr -d .)
+        [ -z "$began" ] || [ $((now - began)) -lt "${1:-0}" ] || echo "$one"
     done
 }
 
@@ -248,7 +248,7 @@ slow_deaths_at_random() {
     until_out 20 '^step 3 '
     while kill -0 "$pid" 2> /dev/null && ! out_has '^step 500 ' 1; do
         mapfile -t living < <(living_workers)
-        if [ "$(living_workers 4 | wc -l)" -gt 2 ] && kill -KILL "${living[RANDOM % ${#living[@]}]}" 2> /dev/null; then
+        if [ "$(living_workers 4 | wc -l)" -gt 2 ] && [ ${#living[@]} -gt 0 ] && kill -KILL "${living[RANDOM % ${#living[@]}]}" 2> /dev/null; then
             kills=$((kills + 1))
         fi
         sleep "0.0$((RANDOM % 10))"
@@ -276,4 +276,91 @@ case_programs_of_mpich_are_refused() {
     hvd -np 2 --min-np 1 "$program"
     expect_status 125
     expect_err 'the program uses MPI or PMIx, which an elastic job cannot serve'
+}
+
+# ---- hvdctl --------------------------------------------------------------------------------------------
+
+ctl() { # ARGUMENT...: hvdctl, whose output does not go where the job's is
+    "$BUILD/hvdctl" "$@" > "$T/shown" 2>&1
+}
+
+find_job() { # the one that was started last
+    local programs
+    programs=$(own_programs "$pid" | tr '\n' ' ')
+    job=$("$BUILD/hvdctl" ps --json | awk -v pids="$programs" '/"job":/ { name = $2 } /"session_pid":/ && index(" " pids " ", " " ($2 + 0) " ") { gsub(/[",]/, "", name); print name }')
+    [ -n "$job" ] || fail "hvdctl ps does not show the job: $("$BUILD/hvdctl" ps)"
+}
+
+expect_shown() {
+    grep -Eq -- "$1" "$T/shown" || fail "hvdctl does not say \"$1\": $(cat "$T/shown")"
+}
+
+case_resize_takes_ranks_away_and_gives_them_back() {
+    start -np 3 --min-np 1 --max-np 3 -H localhost:3 "$TRAINEE_PROGRAM" 600
+    until_out 10 '^enter' 3
+    find_job
+    ctl resize "$job" 1 || fail "hvdctl: $(cat "$T/shown")"
+    until_out 10 '^left [12]$' 2
+    expect_out '^enter 0 [0-9]+ 0 1 2 [0-9]+$'
+    ctl status "$job"
+    expect_shown '^elastic: membership 2 of 1 rank'
+    expect_shown '^membership 2, [0-9]+s ago: 1 rank, 2 left, 0 came; decided after '
+    ctl status --json "$job"
+    expect_shown '"membership": *2'
+    ctl resize "$job" 3
+    until_out 15 '^enter [34] [0-9]+ [12] 3 [34] 0$' 2
+    stop_status
+    expect_status 0
+    expect_count 3 '^done . 600$' "$T/out"
+    expect_err '^hvdrun: its user asks for 1 rank \(hvdctl resize\)$'
+}
+
+case_resize_says_why_not() {
+    start -np 2 --min-np 2 --max-np 3 "$TRAINEE_PROGRAM" 150
+    until_out 10 '^enter' 2
+    find_job
+    ! ctl resize "$job" 1 || fail 'fewer than --min-np were taken'
+    expect_shown 'job .*: 1 ranks? (are|is) less than --min-np 2$'
+    ! ctl resize "$job" 4 || fail 'more than --max-np were taken'
+    expect_shown 'job .*: 4 ranks are more than --max-np 3$'
+    ! ctl resize "$job" || fail 'no number was taken'
+    expect_shown 'how many ranks\?'
+    ! ctl resize "$job" 2x || fail '2x was taken'
+    expect_shown '2x is no number of ranks'
+    stop_status
+    expect_status 0
+    expect_count 2 '^done . 150$' "$T/out"
+}
+
+case_resize_of_a_job_that_is_not_elastic() {
+    start -np 1 sleep 30
+    until_true 10 find_job
+    ! ctl resize "$job" 2 || fail 'it was taken'
+    expect_shown 'the job is not elastic: it was started without --min-np'
+    ! ctl leave "$job" || fail 'it was taken'
+    expect_shown 'the job is not elastic'
+    ctl kill "$job"
+    stop_status
+}
+
+# Nobody could take over: the ranks stay, and the user is told.
+case_the_only_host_shall_leave() {
+    start -np 2 --min-np 1 "$TRAINEE_PROGRAM" 150
+    until_out 10 '^enter' 2
+    find_job
+    ctl leave --reason 'the room is painted' "$job"
+    stop_status
+    expect_status 0
+    expect_count 2 '^done . 150$' "$T/out"
+    expect_err '^hvdrun: the ranks on localhost leave at their next commit: its user asked for that with hvdctl: the room is painted$'
+    expect_err '^hvdrun: without them 0 of at least 1 ranks? \(--min-np\) would be left: they stay until others have come$'
+}
+
+# A rank that hangs is ended, and the others go on.
+case_a_stalled_rank_is_ended() {
+    TRAINEE=1:5:hang hvd -np 3 --min-np 1 --stall-check-warning-time-seconds 1 \
+        --stall-check-shutdown-time-seconds 2 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_count 2 '^done . 30$' "$T/out"
+    expect_err 'tensor "[^"]*": allreduce was given up after 2 s .*rank 1 on localhost; the job goes on with 2 ranks'
 }

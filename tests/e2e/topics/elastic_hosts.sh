@@ -130,3 +130,56 @@ case_a_host_that_cannot_be_reached() {
     expect_status 0
     expect_out '^done 0 800$'
 }
+
+# ---- hosts that ask to go --------------------------------------------------------------------------------
+
+ctl_there() { # HOST ARGUMENT...: hvdctl on that host
+    local host=$1
+    shift
+    on "$host" "$BUILD/hvdctl $*" > "$T/shown" 2>&1
+}
+
+session_there() { # HOST: its pid
+    on "$1" "$BUILD/hvdctl ps --json" | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["session_pid"])'
+}
+
+# A notice that the machine will be taken away.
+case_sigterm_to_a_session() {
+    needs_kind ns
+    start -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 300
+    until_out 10 '^enter' 4
+    on 2 "kill $(session_there 2)"
+    until_out 10 '^left [23]$' 2
+    stop_status
+    expect_status 0
+    expect_count 2 '^done . 300$' "$T/out"
+    expect_err "^hvdrun: the ranks on $H2 leave at their next commit: the session there was asked to end by signal 15 \(Terminated\)$"
+    expect_err '^hvdrun: the job goes on with 2 ranks \(membership 2: 2 left, 0 came\)$'
+}
+
+# The whole job moves: the first rank stays until the newcomers have the state.
+case_leave_moves_the_job_to_another_host() {
+    needs_kind ns
+    hosts_are "$H1:2"
+    start -np 2 --min-np 1 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 800
+    until_out 10 '^enter' 2
+    job=$(on 1 "$BUILD/hvdctl ps" | awk 'NR == 2 {print $1}')
+    ctl_there 1 leave "$job"
+    hosts_are "$H1:2" "$H2:2"
+    until_out 15 '^left [01]$' 2
+    stop_status
+    expect_status 0
+    expect_out '^enter 0 [0-9]+ 0 3 2 [0-9]+$'
+    expect_out '^enter 2 [0-9]+ 1 3 2 0$'
+    expect_out '^enter 2 [0-9]+ 0 2 3 [1-9][0-9]*$'
+    expect_count 2 '^done [23] 800$' "$T/out"
+}
+
+# The engine that tells of the stall is on the other host than the rank that hangs.
+case_a_stalled_rank_of_the_other_host() {
+    TRAINEE=2:5:hang hvd -np 4 -H $H1:2,$H2:2 --min-np 1 --stall-check-warning-time-seconds 1 \
+        --stall-check-shutdown-time-seconds 2 "$TRAINEE_PROGRAM" 30
+    expect_status 0
+    expect_count 3 '^done . 30$' "$T/out"
+    expect_err "given up after 2 s .*rank 2 on $H2; the job goes on with 3 ranks"
+}

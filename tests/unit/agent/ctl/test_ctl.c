@@ -14,8 +14,8 @@
 
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
-#include "agent/session/status_server.h"
-#include "agent/session/output_history.h"
+#include "agent/session/status/status_server.h"
+#include "agent/session/status/output_history.h"
 #include "agent/guard/job_dir.h"
 #include "common/protocol/message.h"
 #include "tests/unit/scratch.h"

@@ -169,6 +169,11 @@ static void take_rank(void *ctx, Hvd__EngineRank *rank)
     ck_assert_ptr_nonnull(rank->why);
 }
 
+static void take_fault(void *ctx, Hvd__Fault *fault)
+{
+    take_text(ctx, fault->text);
+}
+
 static void take_host(void *ctx, Hvd__Unreachable *host)
 {
     (void)ctx;
@@ -270,7 +275,7 @@ static void check_engine(size_t which)
                                                      .shut_down = take_number,
                                                      .poisoned = take_notice,
                                                      .notice = take_notice,
-                                                     .fault = take_text,
+                                                     .fault = take_fault,
                                                      .failed = take_text,
                                                      .counters = take_counters,
                                                      .waits = take_rank,

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "agent/tree/tree.h"
-#include "agent/session/status_server.h"
+#include "agent/session/status/status_server.h"
 #include "agent/guard/job_dir.h"
 #include "common/process/module.h"
 #include "tests/unit/hostile.h"
@@ -381,6 +381,18 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     (void)ctx, (void)out;
 }
 
+static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
+{
+    (void)ctx;
+    return ranks % 2 ? "not that many" : NULL;
+}
+
+static const char *on_leave(void *ctx, uid_t uid, const char *reason)
+{
+    (void)ctx;
+    return *reason ? reason : NULL;
+}
+
 static void on_end(void *ctx, uid_t uid)
 {
     (void)ctx, (void)uid;
@@ -418,7 +430,7 @@ static void inquire(struct hostile *h, uv_loop_t *loop)
 
 START_TEST(inquiries)
 {
-    static const struct status_server_events events = {on_refresh, on_status, on_end};
+    static const struct status_server_events events = {on_refresh, on_status, on_resize, on_leave, on_end};
     static struct status_server q;
     struct hostile h;
     struct err e = ERR_INIT;

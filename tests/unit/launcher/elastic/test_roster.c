@@ -127,6 +127,25 @@ START_TEST(members_that_have_the_state)
 }
 END_TEST
 
+/* The first stays until newcomers have its state. */
+START_TEST(one_of_those_that_all_leave_stays)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        roster.worker[i].leaves = true;
+    ck_assert(roster_has_state(&roster) && roster_staying(&roster) == 0);
+    ck_assert_uint_eq(roster_add(&roster, 2, 0), 4);
+    roster_wait(&roster, 4, 0);
+    roster.worker[0].phase = ROSTER_GONE;
+    ck_assert_int_eq(roster_advance(&roster, 100), 0);
+    ck_assert_uint_eq(roster.size, 2);
+    ck_assert_uint_eq(roster.rank[0], 1);
+    ck_assert_uint_eq(roster.rank[1], 4);
+    ck_assert_int_eq(roster_advance(&roster, 100), 0);
+    ck_assert_uint_eq(roster.size, 1);
+    ck_assert_uint_eq(roster.rank[0], 4);
+}
+END_TEST
+
 /* A program without libhvd waits for nothing, so its workers end by themselves. */
 START_TEST(who_never_called_hvd_init_is_not_needless)
 {
@@ -160,6 +179,7 @@ int main(void)
     tcase_add_test(c, all_may_wait_without_a_change);
     tcase_add_test(c, who_is_of_no_use_at_the_end);
     tcase_add_test(c, members_that_have_the_state);
+    tcase_add_test(c, one_of_those_that_all_leave_stays);
     tcase_add_test(c, who_never_called_hvd_init_is_not_needless);
     tcase_add_test(c, slots_and_room);
     suite_add_tcase(s, c);

@@ -1,4 +1,4 @@
-#include "agent/session/output_history.h"
+#include "agent/session/status/output_history.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/session/output_history.h"
+#include "agent/session/status/output_history.h"
 #include "common/base/buf.h"
 #include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
@@ -32,6 +32,9 @@ struct status_server_events {
     bool (*refresh)(void *ctx);
     /* Fill *status from what is known now; its memory must stay until the next call. */
     void (*status)(void *ctx, Hvd__JobStatus *status);
+    /* `uid` wants the job to have so many ranks, or the ranks here to leave. NULL, or why that cannot be. */
+    const char *(*resize)(void *ctx, uid_t uid, uint32_t ranks);
+    const char *(*leave)(void *ctx, uid_t uid, const char *reason);
     /* `uid` wants the job to end. */
     void (*end)(void *ctx, uid_t uid);
 };

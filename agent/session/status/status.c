@@ -10,7 +10,7 @@
 #include "agent/inspect/stacks_proc.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
-#include "agent/session/status_server.h"
+#include "agent/session/status/status_server.h"
 #include "agent/worker/descendants.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
@@ -186,9 +186,11 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->epoch = s->spawn->epoch;
     out->argv = s->spawn->argv;
     out->n_argv = s->spawn->n_argv;
+    session_tell_memberships(s, out);
     read_usage(s, a);
     for (size_t i = 0; i < s->workers.count; i++) {
         fill_rank(&s->workers.item[i], &a->usage[i], &a->rank[i], a->state[i], sizeof a->state[i]);
+        a->rank[i].member = session_member_rank(s, a->rank[i].rank);
         a->list[i] = &a->rank[i];
         out->cpu_ms += a->rank[i].cpu_ms;
         out->memory_kib += a->rank[i].ended ? 0 : a->rank[i].memory_kib;
@@ -198,11 +200,28 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->n_rank = s->workers.count;
 }
 
+static const char *asker(uid_t uid)
+{
+    return uid == 0 && geteuid() != 0 ? "root" : "its user";
+}
+
+static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
+{
+    return session_ask_resize(ctx, ranks, asker(uid));
+}
+
+static const char *on_leave(void *ctx, uid_t uid, const char *reason)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s asked for that with hvdctl%s%.300s", asker(uid), *reason ? ": " : "",
+             reason);
+    return session_ask_leave(ctx, why);
+}
+
 static void on_end(void *ctx, uid_t uid)
 {
     session_set_cause(ctx, HVD__CAUSE__CAUSE_CANCELLED);
-    session_abort_job(ctx, false, "%s ended the job with hvdctl",
-                      uid == 0 && geteuid() != 0 ? "root" : "its user");
+    session_abort_job(ctx, false, "%s ended the job with hvdctl", asker(uid));
 }
 
 static bool on_refresh(void *ctx)
@@ -211,7 +230,7 @@ static bool on_refresh(void *ctx)
     return session_engine_count(s);
 }
 
-static const struct status_server_events events = {on_refresh, on_status, on_end};
+static const struct status_server_events events = {on_refresh, on_status, on_resize, on_leave, on_end};
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */
 

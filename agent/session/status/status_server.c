@@ -1,4 +1,4 @@
-#include "agent/session/status_server.h"
+#include "agent/session/status/status_server.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/session/output_history.h"
+#include "agent/session/status/output_history.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -91,6 +91,19 @@ static void answer_done(struct status_client *i)
     Hvd__Answer a = HVD__ANSWER__INIT;
     a.body_case = HVD__ANSWER__BODY_DONE;
     a.done = true;
+    answer_last(i, &a);
+}
+
+/* why NULL: it was done. */
+static void answer_wish(struct status_client *i, const char *why)
+{
+    Hvd__Answer a = HVD__ANSWER__INIT;
+    if (!why) {
+        answer_done(i);
+        return;
+    }
+    a.body_case = HVD__ANSWER__BODY_REFUSED;
+    a.refused = (char *)(uintptr_t)why;
     answer_last(i, &a);
 }
 
@@ -200,6 +213,12 @@ static void answer_inquiry(struct status_client *i, const Hvd__Inquiry *inquiry)
         break;
     case HVD__INQUIRY__KIND__OUTPUT:
         give_output(i, inquiry);
+        break;
+    case HVD__INQUIRY__KIND__RESIZE:
+        answer_wish(i, i->all->events->resize(i->all->ctx, i->uid, inquiry->ranks));
+        break;
+    case HVD__INQUIRY__KIND__LEAVE:
+        answer_wish(i, i->all->events->leave(i->all->ctx, i->uid, inquiry->reason));
         break;
     case HVD__INQUIRY__KIND__END:
         answer_done(i);
