@@ -91,14 +91,5 @@ def rendezvous(url: str, plain: Callable[..., Iterator[Any]], **options: Any) ->
             if elastic.failure() is None:
                 raise
             enter_next()
-    _count_groups_anew()
     yield store, int(given.get("rank", _hvd.rank())), int(given.get("world_size", _hvd.size()))
 
-
-def _count_groups_anew() -> None:
-    """torch names groups by their number, also in the store. A group that was not completed has counted as well."""
-    module: Any = dist.distributed_c10d
-    if hasattr(module, "_world"):
-        module._world.group_count = 0
-    else:  # 1.13
-        module._group_count = 0

@@ -1,30 +1,34 @@
 """The store of an elastic job: what the ranks of one membership tell each other besides operations.
 
-    rank 0 listens -> tells its addresses through the engine -> the others connect
+    rank 0 listens -> tells its addresses through the engine -> a rank connects with its first request
     the next membership: the same listener while rank 0 lives, and keys of its own
 
 A store of torch knows nothing of ranks that die. So each wait of this one looks whether the membership has ended.
+Groups of the backend hvd need no request: in 1.13 a client's process ends when rank 0 dies in the middle of one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import inspect
 import os
 import secrets
 import socket
 import struct
 import time
+from collections import deque
 from datetime import timedelta
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 import torch.distributed as dist
 
 from hvdrun import _hvd, elastic, objects
-from hvdrun.exceptions import from_status
+from hvdrun.exceptions import HorovodInternalError, from_status
 
 __all__ = ["MembershipStore", "meet"]
 
+_ALL = 0  # the process set
 _PEER = -4  # HVD_ERR_PEER
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 _SECONDS_TO_CONNECT = 10.0
@@ -32,6 +36,11 @@ _SECONDS_TO_HEAR = 1.0
 """A rank's connections end a little before the engine knows of its death."""
 _PAUSE = 0.002
 _BARRIER = dist.distributed_c10d.STORE_BASED_BARRIER_PREFIX
+_COUNTS = "group_name" not in inspect.signature(dist.distributed_c10d._store_based_barrier).parameters
+"""Before 2.1 torch ends init_process_group and new_group by a barrier of all ranks, which counts by add() and polls."""
+
+
+_StoreError: Callable[[str], RuntimeError] = getattr(dist, "DistStoreError", RuntimeError)
 
 
 class _Listener(NamedTuple):
@@ -45,7 +54,9 @@ class _Listener(NamedTuple):
 _own: Any = None
 _own_listener: Optional[_Listener] = None
 _connected: Any = None
-_connected_to: Optional[_Listener] = None
+_connected_to = ""
+_kept: deque[MembershipStore] = deque(maxlen=4)
+"""torch's C++ keeps the store of a group, but not the Python object. Groups of former memberships may wait still."""
 _turns = 0
 """How many groups of all ranks this rank 0 has made."""
 
@@ -53,9 +64,11 @@ _turns = 0
 class MembershipStore(dist.Store):
     """The keys of one default group. HorovodInternalError: a rank's death has ended the membership."""
 
-    def __init__(self, store: Any, prefix: str, timeout: timedelta) -> None:
+    def __init__(self, listener: _Listener, turn: int, timeout: timedelta) -> None:
         super().__init__()
-        self._store = dist.PrefixStore(prefix, store)
+        self._listener = listener
+        self._prefix = f"{listener.key}/{turn}"
+        self._store: Any = None
         self._membership = _hvd.membership()
         self._seconds = timeout.total_seconds()
 
@@ -66,6 +79,8 @@ class MembershipStore(dist.Store):
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         try:
+            if self._store is None:
+                self._store = dist.PrefixStore(self._prefix, _connect(self._listener))
             return getattr(self._store, name)(*arguments)
         except RuntimeError as error:
             failure = _await_failure(self._failure)
@@ -82,16 +97,13 @@ class MembershipStore(dist.Store):
         return found
 
     def add(self, key: str, value: int) -> int:
-        """Adds. torch's barrier, which asks again and again, ends when a rank has died: the next operation tells."""
-        barrier = key.rpartition("/")[2].startswith(_BARRIER)
-        if barrier and value == 0 and self._failure() is not None:
+        """Adds, and returns the sum. The engine does torch's barrier; after a death the next operation tells."""
+        if _COUNTS and key.rpartition("/")[2].startswith(_BARRIER):
+            if value == 0 and self._failure() is None:
+                with contextlib.suppress(HorovodInternalError):
+                    _hvd.barrier(_ALL)
             return _hvd.size()
-        try:
-            found: int = self._ask("add", key, value)
-        except RuntimeError:
-            if not barrier:
-                raise
-            return _hvd.size()
+        found: int = self._ask("add", key, value)
         return found
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -106,7 +118,7 @@ class MembershipStore(dist.Store):
             if failure is not None:
                 raise failure
             if time.monotonic() > until:
-                raise dist_store_error(f"wait timeout: {', '.join(keys)} are not in the store")
+                raise _StoreError(f"wait timeout: {', '.join(keys)} are not in the store")
             time.sleep(_PAUSE)
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
@@ -141,11 +153,7 @@ class MembershipStore(dist.Store):
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._seconds = timeout.total_seconds()
-        self._store.set_timeout(timeout)
         super().set_timeout(timeout)
-
-
-dist_store_error: Callable[[str], RuntimeError] = getattr(dist, "DistStoreError", RuntimeError)
 
 
 def _await_failure(failure: Callable[[], Optional[Exception]]) -> Optional[Exception]:
@@ -163,18 +171,12 @@ def _await_failure(failure: Callable[[], Optional[Exception]]) -> Optional[Excep
 
 def meet(timeout: timedelta) -> MembershipStore:
     """Returns the store of a new default group. All ranks call it. HorovodInternalError: a rank has died."""
-    global _connected, _connected_to, _turns
-    first = _hvd.rank() == 0
+    global _turns
     _turns += 1
-    mine = (_listen(), _turns) if first else None
+    mine = (_listen(), _turns) if _hvd.rank() == 0 else None
     listener, turn = objects.broadcast("c10d.store", mine, 0)
-    if first:
-        store = _own
-    else:
-        if _connected_to != listener:
-            _connected, _connected_to = _connect(listener), listener
-        store = _connected
-    return MembershipStore(store, f"{listener.key}/{turn}", timeout)
+    _kept.append(MembershipStore(listener, turn, timeout))
+    return _kept[-1]
 
 
 def _listen() -> _Listener:
@@ -203,6 +205,16 @@ def _tcp_store(host: str, port: int, listens: bool) -> Any:
 
 
 def _connect(listener: _Listener) -> Any:
+    """Returns the store that rank 0 serves. One connection does for all memberships of a rank 0."""
+    global _connected, _connected_to
+    if _own_listener is not None and listener.key == _own_listener.key:
+        return _own
+    if _connected_to != listener.key:
+        _connected, _connected_to = _open_connection(listener), listener.key
+    return _connected
+
+
+def _open_connection(listener: _Listener) -> Any:
     reasons = []
     for address in listener.addresses:
         try:
@@ -210,9 +222,6 @@ def _connect(listener: _Listener) -> Any:
             return _tcp_store(address, listener.port, False)
         except (OSError, RuntimeError) as error:
             reasons.append(f"{address}: {error}")
-    failure = _await_failure(elastic.failure)
-    if failure is not None:
-        raise failure
     raise RuntimeError(f"the store of rank 0 is not reached at port {listener.port}: {'; '.join(reasons)}")
 
 
