@@ -3,8 +3,8 @@
     hvdrun -np 4 --min-np 2 -H localhost:4 python3 elastic_ddp.py
     hvdrun -np 2 --host-discovery-script ./hosts.sh python3 elastic_ddp.py --steps 2000
 
-Kill a rank while it runs: the others go on from the last commit, with the same processes. The ranks share the samples of
-a step, so the losses are the same for any number of ranks.
+Kill a rank while it runs: the others go on from the last commit, with the same processes. The ranks share the samples
+of a step, so the losses are the same for any number of ranks.
 """
 
 import argparse
