@@ -38,7 +38,8 @@ _PAUSE = 0.002
 _BARRIER = dist.distributed_c10d.STORE_BASED_BARRIER_PREFIX
 _COUNTS = "group_name" not in inspect.signature(dist.distributed_c10d._store_based_barrier).parameters
 """Before 2.1 torch ends init_process_group and new_group by a barrier of all ranks, which counts by add() and polls."""
-
+_CHECKS = hasattr(dist.Store, "check")
+"""1.13's Python cannot ask whether a key is there without a wait. Then a counter beside each key tells."""
 
 _StoreError: Callable[[str], RuntimeError] = getattr(dist, "DistStoreError", RuntimeError)
 
@@ -88,8 +89,14 @@ class MembershipStore(dist.Store):
                 raise
             raise failure from error
 
+    def _marked(self, key: str, answer: Any) -> Any:
+        """The key is there now."""
+        if not _CHECKS:
+            self._ask("add", f"there/{key}", 1)
+        return answer
+
     def set(self, key: str, value: Any) -> None:
-        self._ask("set", key, value)
+        self._marked(key, self._ask("set", key, value))
 
     def get(self, key: str) -> bytes:
         self.wait([key])
@@ -103,12 +110,13 @@ class MembershipStore(dist.Store):
                 with contextlib.suppress(HorovodInternalError):
                     _hvd.barrier(_ALL)
             return _hvd.size()
-        found: int = self._ask("add", key, value)
+        found: int = self._marked(key, self._ask("add", key, value))
         return found
 
     def check(self, keys: Sequence[str]) -> bool:
-        there: bool = self._ask("check", list(keys))
-        return there
+        if _CHECKS:
+            return bool(self._ask("check", list(keys)))
+        return all(self._ask("add", f"there/{key}", 0) > 0 for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: Optional[timedelta] = None) -> None:
         """Waits until all keys are there. RuntimeError: they are not there in time."""
@@ -122,10 +130,12 @@ class MembershipStore(dist.Store):
             time.sleep(_PAUSE)
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        found: bytes = self._ask("compare_set", key, expected, desired)
+        found: bytes = self._marked(key, self._ask("compare_set", key, expected, desired))
         return found
 
     def delete_key(self, key: str) -> bool:
+        if not _CHECKS:
+            self._ask("delete_key", f"there/{key}")
         gone: bool = self._ask("delete_key", key)
         return gone
 
@@ -136,7 +146,7 @@ class MembershipStore(dist.Store):
     deleteKey, getNumKeys = delete_key, num_keys  # what torch's C++ calls
 
     def append(self, key: str, value: Any) -> None:
-        self._ask("append", key, value)
+        self._marked(key, self._ask("append", key, value))
 
     def multi_get(self, keys: Sequence[str]) -> List[bytes]:
         return [self.get(key) for key in keys]
