@@ -195,7 +195,7 @@ elastic.meet = die_when_they_meet
             growth = self.GROWTH.replace("dist.get_world_size() == 4", "elastic.membership() > 2")
             growth = growth.replace("dist.get_world_size() < 4", "elastic.membership() < 3")
             growth = growth.replace("slots(4)", "slots(3)")
-            ended, lines = self.job(self.MIDDLE.format(worker, True) + TRAIN + growth, 2)
+            ended, lines = self.job(self.MIDDLE.format(worker, False) + TRAIN + growth, 2)
             ends = self.grows(ended, lines, 2)
             self.assertEqual([line[1] for line in ends], [1 - worker, 2])
 
