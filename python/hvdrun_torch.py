@@ -33,6 +33,21 @@ def _do_without_libuv(dist: Any) -> None:
             os.environ["USE_LIBUV"] = "0"
 
 
+def _meet_in_elastic_jobs() -> None:
+    """The environment has the ranks of the start. So env:// asks the library, and meets in a store of the job."""
+    if "HVD_ELASTIC" not in os.environ:
+        return
+    handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
+    plain = handlers["env"]
+
+    def meet(url: str, **options: Any) -> Any:
+        from hvdrun.c10d.elastic import rendezvous
+
+        return rendezvous(url, plain, **options)
+
+    handlers["env"] = meet
+
+
 def register() -> None:
     """Never raises: a torch without the backend is better than none."""
     try:
@@ -44,5 +59,6 @@ def register() -> None:
         except TypeError:  # before 2.0 there are no devices
             dist.Backend.register_backend("hvd", _create, extended_api=True)
         _do_without_libuv(dist)
+        _meet_in_elastic_jobs()
     except Exception as error:
         print(f"hvdrun: the backend hvd of torch.distributed is not known: {error}", file=sys.stderr)

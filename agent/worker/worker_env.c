@@ -78,6 +78,7 @@ STRING(host_name, job->hostname)
 STRING(job, job->job)
 STRING(role, "default")
 STRING(elastic, job->spawn->elastic ? "1" : "")
+STRING(newcomer, job->spawn->newcomer ? "1" : "")
 STRING(no, "False")
 STRING(socket, job->socket)
 STRING(preload_dir, job->preload_dir)
@@ -129,6 +130,7 @@ static const struct variable {
     {"HVD_HOST", SHARED, get_host_name, ALWAYS, 0},
     {"HVD_JOB", SHARED, get_job, ALWAYS, 0},
     {"HVD_ELASTIC", SHARED, get_elastic, ALWAYS, 0},
+    {"HVD_NEWCOMER", SHARED, get_newcomer, ALWAYS, 0},
     {"HVD_WORKER", RANK, NULL, ALWAYS, 0},
     {"HVD_EPOCH", SHARED, get_epoch, ALWAYS, 0},
     {"HVD_RESTART_COUNT", SHARED, get_epoch, ALWAYS, 0},

@@ -23,14 +23,22 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import sys
+import threading
 from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
-from hvdrun import _hvd, names, objects
+from hvdrun import _hvd, job, objects
 from hvdrun import process_sets as sets
 from hvdrun._hvd import membership
-from hvdrun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, HvdError, LeftJobError
+from hvdrun.exceptions import (
+    DuplicateNameError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    HvdError,
+    LeftJobError,
+)
 
 __all__ = [
     "ObjectState",
@@ -46,7 +54,8 @@ __all__ = [
 _MAX = 4  # hvd_op
 _NEW, _NEWCOMER = -1, -2
 """Numbers of commits: the state was never that of other ranks, and its rank was there at the start, or came later."""
-_resets = 0
+_synchronized = False
+"""This rank has had the state of the others."""
 
 
 def membership_changed() -> bool:
@@ -57,16 +66,35 @@ def membership_changed() -> bool:
 def reset() -> None:
     """Enters the next membership: rank(), size() and their like have new values; process sets are gone.
 
-    LeftJobError: this worker has no rank any more.
+    LeftJobError: this worker has no rank any more. DuplicateNameError: operations are pending, and nothing has changed.
     """
-    global _resets
-    _resets += 1
+    job.leaving()
     try:
         _hvd.reset()
-    finally:
-        names.forget()
-        sets.forget()
+    except DuplicateNameError:
+        raise
+    except BaseException:
+        job.left()
+        raise
+    job.left()
     sets.remember()
+
+
+_asking = threading.Lock()
+
+
+def failure() -> Optional[HorovodInternalError]:
+    """Returns what has ended the present membership, if a rank's death has. It takes some 50 us."""
+    if not _hvd.is_initialized() or not membership():
+        return None
+    with _asking:
+        try:
+            alone = _hvd.set_open(f"hvd.elastic.alone.{_hvd.rank()}", [_hvd.rank()])
+            _hvd.barrier(alone)  # of this rank only; no operation begins in a membership that has ended
+            _hvd.set_close(alone)
+        except HorovodInternalError as error:
+            return error
+    return None
 
 
 class State:
@@ -129,7 +157,8 @@ class State:
 
     def synchronize(self) -> None:
         """Makes the states of all ranks equal: all take the state of the furthest rank. run() calls it on all ranks."""
-        if self._commits == _NEW and _resets == 0 and membership() > 1:
+        global _synchronized
+        if self._commits == _NEW and not _synchronized and _came_later():
             self._commits = _NEWCOMER
         mine = 2 * self._commits + self._ahead if self._commits >= 0 else self._commits
         versions = [version for (version,) in objects.gather_numbers("hvd.elastic.version", mine)]
@@ -143,6 +172,7 @@ class State:
             self._take(best, versions)
         self._commits = (best + 1) // 2
         self._ahead = False
+        _synchronized = True
 
     def _take(self, best: int, versions: List[int]) -> None:
         root, rank = versions.index(best), _hvd.rank()
@@ -179,6 +209,12 @@ class State:
 
     def reset(self) -> None:
         """The ranks have changed: forgets what depended on them."""
+
+
+def _came_later() -> bool:
+    """Returns whether this worker is none of those that the job began with."""
+    later = int(os.environ.get("HVD_WORKER", 0)) >= int(os.environ.get("HVD_SIZE", 1))
+    return membership() > 0 and (later or "HVD_NEWCOMER" in os.environ)
 
 
 def _has_own_sync(kind: type) -> bool:
@@ -273,6 +309,13 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                 state.restore()
             except HostsUpdatedInterrupt:
                 pass
+            except LeftJobError:
+                sys.exit(0)
+            except RuntimeError as error:
+                # PyTorch's C++ turns an exception of a process group into a RuntimeError of its own.
+                if isinstance(error, HvdError) or failure() is None:
+                    raise
+                state.restore()
             changed = True
 
     return train

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Sequence, Union
+from typing import Any, Callable, List, Sequence, Union
 
 from hvdrun import _hvd, names
 from hvdrun import process_sets as sets
@@ -74,6 +74,30 @@ def init(
     _begin_sets(process_sets)
 
 
+_before: List[Callable[[], object]] = []
+_after: List[Callable[[], object]] = []
+
+
+def when_left(before: Callable[[], object], after: Callable[[], object]) -> None:
+    """Adds functions that are called before this rank leaves the job or a membership of it, and when it has left."""
+    _before.append(before)
+    _after.append(after)
+
+
+def leaving() -> None:
+    """This rank is about to leave."""
+    for each in _before:
+        each()
+
+
+def left() -> None:
+    """This rank has left: names, process sets and what else belonged to the job are gone."""
+    names.forget()
+    sets.forget()
+    for each in _after:
+        each()
+
+
 def begun() -> int:
     """Returns how often init() has been called."""
     return _begun
@@ -94,12 +118,12 @@ def shutdown() -> None:
 
     DuplicateNameError: operations are pending. Memory of alloc() and empty() lives on.
     """
+    leaving()
     try:
         _hvd.shutdown()
     finally:
         if not _hvd.is_initialized():
-            names.forget()
-            sets.forget()
+            left()
 
 
 def abort(why: str) -> None:

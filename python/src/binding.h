@@ -180,6 +180,9 @@ PyObject *operation_result(struct operation *o);
 void operation_drop(struct operation *o);
 /* Looks after dropped operations, and those that wait for sizes. */
 void operations_reap(void);
+
+/* Lets the handles of those that have ended know their ends: the library forgets them. */
+void operations_settle(void);
 /* The number of those that have not ended. */
 size_t operations_pending(void);
 /* The number of those that the library still works on. Moves them on. Uses nothing of Python. */

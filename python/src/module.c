@@ -77,6 +77,7 @@ static PyObject *reset_job(PyObject *module, PyObject *unused)
     (void)module, (void)unused;
     if (hvd_is_initialized() == 1 && wait_until_idle() != 0)
         return NULL;
+    operations_settle();
     Py_BEGIN_ALLOW_THREADS status = hvd_is_initialized() == 1 ? hvd_reset() : hvd_init();
     Py_END_ALLOW_THREADS job_epoch++;
     memory_forget_devices();

@@ -392,6 +392,11 @@ void operations_reap(void)
     reap_some(SIZE_MAX);
 }
 
+void operations_settle(void)
+{
+    poll_list(&owned, SIZE_MAX);
+}
+
 size_t operations_pending(void)
 {
     return pending;

@@ -124,6 +124,25 @@ say(train(Watched(items=[])))
 """, 2)  # fmt: skip
         self.assertEqual(lines, [[[0, 1, 2]]])
 
+    def test_a_death_before_the_first_membership(self):
+        """The others are no newcomers, though their first membership is the second."""
+        ended = run_elastic(
+            """
+if os.environ["HVD_WORKER"] == "1":
+    die()
+time.sleep(0.3)
+import hvdrun as hvd
+hvd.init()
+@hvd.elastic.run
+def train(state):
+    state.step += 1
+    state.commit()
+state = hvd.elastic.ObjectState(step=0)
+train(state)
+say(hvd.size(), hvd.elastic.membership(), state.step)
+""", 3)  # fmt: skip
+        self.assertEqual((ended.returncode, said(ended)), (0, [[2, 2, 1]] * 2), ended.stderr)
+
     @slow
     def test_nobody_has_the_state(self):
         """The last rank that has it dies while it gives it to a newcomer, which must not begin from nothing."""

@@ -12,10 +12,11 @@ from typing import Optional
 
 import torch.distributed as dist
 
+from . import elastic
 from .group import HvdProcessGroup
 from .hooks import average_hook
 
-__all__ = ["HvdProcessGroup", "average_hook", "monitored_barrier", "register"]
+__all__ = ["HvdProcessGroup", "average_hook", "elastic", "monitored_barrier", "register"]
 
 
 def register() -> None:

@@ -3,6 +3,9 @@
     init_process_group -> create() -> HvdProcessGroup    the default group: the job, which init() joins
     new_group          -> create() -> HvdProcessGroup    some ranks: hvd_set_open, which only these call
     destroy_process_group -> shutdown()                  hvd_set_close; of the default group: the job ends
+    hvd_reset, hvd_shutdown -> end()                     all groups: their ranks are those of a former membership
+
+In an elastic job the default group is one of the present membership, and its end does not end the job (elastic.py).
 
 Tensors of a GPU go to a group of nccl that belongs to this one, and is made with its first such tensor.
 """
@@ -10,14 +13,16 @@ Tensors of a GPU go to a group of nccl that belongs to this one, and is made wit
 from __future__ import annotations
 
 import hashlib
+import weakref
 from datetime import timedelta
-from typing import Any, Dict, Sequence
+from functools import partial
+from typing import Any, Dict, NoReturn, Sequence
 
 import torch
 import torch.distributed as dist
 
 from hvdrun import _hvd, job
-from hvdrun.exceptions import DuplicateNameError, HvdError
+from hvdrun.exceptions import DuplicateNameError, HvdError, from_status
 
 from . import gpu
 from .collectives import Collectives
@@ -26,7 +31,10 @@ from .messages import Messages
 __all__ = ["HvdProcessGroup", "create"]
 
 _WORLD = 0
+_SET_UNKNOWN = -10  # HVD_ERR_SET_UNKNOWN
 
+_groups: weakref.WeakSet[HvdProcessGroup] = weakref.WeakSet()
+"""Those that have not ended."""
 _begun = 0
 _began_job = False
 """init_process_group has called init(), so destroy_process_group calls shutdown()."""
@@ -42,6 +50,9 @@ class HvdProcessGroup(Collectives, Messages, dist.ProcessGroup):
         self._store = store
         self._gpu_group: Any = None
         self._timeout = timeout
+        self._membership = _hvd.membership()
+        self._ended = False
+        _groups.add(self)
 
     def gpu_group(self) -> Any:
         """Returns the group for tensors of CUDA devices. All ranks come here with their first such tensor."""
@@ -127,10 +138,8 @@ class HvdProcessGroup(Collectives, Messages, dist.ProcessGroup):
         """Ends the group. All of its ranks call this. After a failure of the job it does not wait."""
         if self._gpu_group is not None and hasattr(self._gpu_group, "shutdown"):
             self._gpu_group.shutdown()
-        if self._background is not None:
-            self._background.end()
-            self._background = None
-        if not _hvd.is_initialized():
+        self.end_thread()
+        if self._ended or not _hvd.is_initialized():
             return
         try:
             if self.set != _WORLD:
@@ -142,10 +151,38 @@ class HvdProcessGroup(Collectives, Messages, dist.ProcessGroup):
         except HvdError:
             pass  # the ranks know by now, from their operations; the end of the program says it again
 
+    def end_thread(self) -> None:
+        """Operations behind backward have ended, or a failure ends them."""
+        if self._background is not None:
+            self._background.end()
+            self._background = None
+
+    def end(self) -> None:
+        """The ranks have left the membership or the job that the group belonged to."""
+        self._ended = True
+        self.begin = self.behind_backward = partial(_refuse, self._what_ended())  # type: ignore[method-assign]
+
+    def check(self) -> None:
+        """ProcessSetError: the group has ended."""
+        if self._ended:
+            _refuse(self._what_ended())
+
+    def _what_ended(self) -> str:
+        name, again = f"the group of {self.ranks} ranks", "make it anew with new_group()"
+        if self.set == _WORLD:
+            name = "the default group"
+            again = "make it anew with hvdrun.c10d.elastic.reset(), or destroy_process_group() and init_process_group()"
+        when = f"membership {self._membership}" if self._membership else "the job"
+        return f"{name} ended with {when}: {again}"
+
     def abort(self) -> None:
         """Nobody waits: pending operations stay pending, until the program ends."""
         if self._gpu_group is not None:
             self._gpu_group.abort()
+
+
+def _refuse(sentence: str, *_arguments: Any, **_options: Any) -> NoReturn:
+    raise from_status(_SET_UNKNOWN, sentence)
 
 
 if torch.cuda.is_available():
@@ -154,8 +191,10 @@ if torch.cuda.is_available():
 
 
 def _leave_job() -> None:
-    """Ends the job, unless the program has called init() itself, too."""
+    """Ends the job, unless the program has called init() itself, too. A membership ends with a reset."""
     global _began_job
+    if _hvd.membership():
+        return
     if _began_job and job.begun() == _begun:
         job.shutdown()
     _began_job = False
@@ -170,13 +209,31 @@ def _join_job(rank: int, size: int) -> None:
         _made.clear()
         _began_job, _begun = True, job.begun()
     if (rank, size) != (_hvd.rank(), _hvd.size()):
+        hint = f"start the program with hvdrun -np {size}, and give no other rank or world_size"
+        if _hvd.membership():
+            hint = "give no rank and world_size in an elastic job"
         raise RuntimeError(
             f"init_process_group: this process is rank {rank} of {size} for torch, and rank {_hvd.rank()} of "
-            f"{_hvd.size()} for hvdrun: start the program with hvdrun -np {size}, and give no other rank or world_size")
+            f"{_hvd.size()} for hvdrun: {hint}")
 
 
 _made: Dict[str, int] = {}
 """How many groups each list of ranks has made in this job."""
+
+
+def _end_threads() -> None:
+    for each in list(_groups):
+        each.end_thread()
+
+
+def _end_groups() -> None:
+    for each in list(_groups):
+        each.end()
+    _groups.clear()
+    _made.clear()
+
+
+job.when_left(_end_threads, _end_groups)
 
 
 def _next_label(ranks: Sequence[int]) -> str:
@@ -202,6 +259,9 @@ def create(options: Any, _backend_options: Any = None) -> HvdProcessGroup:
     if not ranks:
         _join_job(rank, size)
     else:
+        default: Any = dist.distributed_c10d._get_default_group()
+        if isinstance(default, HvdProcessGroup):
+            default.check()
         if ranks != sorted(ranks):
             raise ValueError(f"new_group: the backend hvd needs ascending ranks, not {ranks}")
         label = _next_label(ranks)

@@ -77,3 +77,24 @@ slow_elastic() {
     expect_out '^2 ranks go on at epoch [0-9]+, step [0-9]+$'
     expect_out '^epoch 60 ranks=2 right=2[6-9][0-9]/297$'
 }
+
+# A rank is killed in the middle; the other ranks go on with the same processes, and end with the losses of a job without a death.
+slow_elastic_ddp() {
+    needs_package
+    needs_module torch
+    example 2 elastic_ddp.py --steps 200 --pause 0
+    expect_status 0
+    local whole
+    whole=$(sed -n 's/^end ranks=2 //p' "$T/out")
+    # shellcheck disable=SC2016
+    start -np 4 --min-np 2 -H localhost:4 sh -c 'echo worker $HVD_WORKER is $$; exec "$@"' sh "${python[@]}" "$top/examples/python/elastic_ddp.py" \
+        --steps 200 --pause 0.02
+    until_out 60 '^step 50 ranks=4 '
+    kill -KILL "$(sed -n 's/^worker 0 is //p' "$T/out")"
+    stop_status
+    expect_status 0
+    expect_err 'the job goes on with 3 ranks \(membership 2: 1 left, 0 came\)'
+    expect_out '^3 ranks go on at step [0-9]+$'
+    expect_same 4 "$(grep -c '^worker [0-9] is ' "$T/out")" 'the number of processes'
+    expect_same "$whole" "$(sed -n 's/^end ranks=3 //p' "$T/out")" 'the last loss'
+}

@@ -65,3 +65,26 @@ except RuntimeError as error:
     expect_out "^told: .*(node2|$H2)"
     leave_within=1
 }
+
+# Another rank has the store then, and ranks on another host reach it: groups of gloo meet there.
+slow_the_store_of_torch_moves_when_rank_0_dies() {
+    needs_package
+    needs_module torch
+    hvd --min-np 2 -np 3 -H "$H1:2,$H2:1" "${python[@]}" -c 'import os, torch, hvdrun.c10d, torch.distributed as dist
+from hvdrun.c10d import elastic
+dist.init_process_group("hvd")
+@elastic.run
+def train(state):
+    total = torch.ones(1)
+    dist.all_reduce(total, group=dist.new_group(backend="gloo"))
+    print(f"membership {elastic.membership()}: {total.item():.0f} of {dist.get_world_size()}", flush=True)
+    dist.barrier()
+    if os.environ["HVD_WORKER"] == "0":
+        os.kill(os.getpid(), 9)
+    if dist.get_world_size() == 3:
+        dist.barrier()
+train(elastic.ObjectState())'
+    expect_status 0
+    expect_same 3 "$(grep -c '^membership 1: 3 of 3$' "$T/out")" 'the number of ranks before'
+    expect_same 2 "$(grep -c '^membership 2: 2 of 2$' "$T/out")" 'the number of ranks after'
+}

@@ -24,6 +24,7 @@ static const char *get(char **envp, const char *name)
 }
 
 static struct rendezvous_values values;
+static bool came_later;
 
 static char **build(char **given, size_t count, size_t workers, const Hvd__Worker *worker)
 {
@@ -43,6 +44,7 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
     s.host_index = 3;
     s.n_host = 4;
     s.epoch = 2;
+    s.elastic = s.newcomer = came_later;
     s.max_restarts = 5;
     s.master_address = (char *)"10.0.0.1";
     s.master_port = 29500;
@@ -127,6 +129,22 @@ START_TEST(the_users_own_win)
     ck_assert_str_eq(get(e, "OMP_NUM_THREADS"), "8");
     ck_assert_str_eq(get(e, "MASTER_PORT"), "1");
     ck_assert_str_eq(get(e, "PYTHONUNBUFFERED"), "");
+    worker_env_free(&env);
+}
+END_TEST
+
+/* A worker knows that others may have the state of a training before. */
+START_TEST(hosts_that_come_later_say_so)
+{
+    Hvd__Worker w = HVD__WORKER__INIT;
+    char **e = build(NULL, 0, 2, &w);
+    ck_assert_ptr_null(get(e, "HVD_NEWCOMER"));
+    worker_env_free(&env);
+    came_later = true;
+    e = build(NULL, 0, 2, &w);
+    ck_assert_str_eq(get(e, "HVD_ELASTIC"), "1");
+    ck_assert_str_eq(get(e, "HVD_NEWCOMER"), "1");
+    came_later = false;
     worker_env_free(&env);
 }
 END_TEST
@@ -408,6 +426,7 @@ int main(void)
     TCase *t = tcase_create("worker_env");
     tcase_add_test(t, all_contracts);
     tcase_add_test(t, the_users_own_win);
+    tcase_add_test(t, hosts_that_come_later_say_so);
     tcase_add_test(t, crowded_workers_give_their_processor_away);
     tcase_add_test(t, a_lone_worker_keeps_its_threads);
     tcase_add_test(t, endpoints);
