@@ -40,11 +40,28 @@ void sessions_began(struct daemon *d, const char *unit)
         totals_began(&d->totals, lease, now_ms());
 }
 
+/* Other jobs may have what a session does not need any more. */
+static void take_back(struct daemon *d, struct lease *lease, uint32_t slots)
+{
+    struct err e = ERR_INIT;
+    if (slots == 0 || slots >= lease->slots)
+        return;
+    if (leases_shrink(&d->leases, lease, slots, &e) < 0) {
+        log_error("%s", e.text);
+        return;
+    }
+    daemon_log_job(d, lease, "has given some of its slots back");
+    daemon_queue_changed(d);
+}
+
 /* The first report may be faster than systemd's word that the session runs. */
 int sessions_report(struct daemon *d, uid_t uid, const Hvd__SessionReport *report, struct err *e)
 {
-    const struct lease *lease = leases_find(&d->leases, report->unit);
-    if (lease && lease->uid == uid)
+    struct lease *lease = leases_find(&d->leases, report->unit);
+    bool own = lease && lease->uid == uid;
+    if (own)
+        take_back(d, lease, report->slots);
+    if (own)
         totals_began(&d->totals, lease, now_ms());
     int rc = totals_report(&d->totals, uid, report, now_ms(), e);
     if (report->over)

@@ -208,6 +208,7 @@ static const char *on_arrival(struct session *s, const Hvd__Control *m)
     X(LINKS, WORKS, FAILS, true, on_links)                                                                   \
     X(MEMBERSHIP, WORKS, FAILS, false, session_membership)                                                   \
     X(RECRUIT, WORKS, FAILS, false, session_recruit)                                                         \
+    X(SHRINK, WORKS, FAILS, false, session_shrink)                                                           \
     X(LINK_ORDER, WORKS, FAILS, true, session_links_order)                                                   \
     X(SESSION_LINKS, WORKS, FAILS, true, session_links_told)                                                 \
     X(RANK_ENDED, FROM(WAITING, KILLING), IN(LEAVING), false, on_rank_ended)                                 \

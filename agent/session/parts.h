@@ -172,6 +172,9 @@ void session_send_spawned(struct session *s, size_t first);
 /* Workers of an elastic job that come later. */
 const char *session_recruit(struct session *s, const Hvd__Control *m);
 
+/* report.c: the managed agent may give slots of this session to others. */
+const char *session_shrink(struct session *s, const Hvd__Control *m);
+
 /* elastic.c: memberships of an elastic job, and what is asked of it on this host. */
 const char *session_membership(struct session *s, const Hvd__Control *m);
 void session_rank_entered(struct session *s, const Hvd__EngineRank *rank);

@@ -23,6 +23,7 @@
 
 struct session_report {
     uint32_t started; /* workers */
+    uint32_t slots;   /* of the lease that the job needs; 0: all */
     bool waits;       /* for the engine's counters */
     uv_timer_t timer;
 };
@@ -117,6 +118,7 @@ static void fill_report(const struct session *s, Hvd__SessionReport *r, bool las
     r->over = last;
     r->cause = s->cause;
     r->ranks = (uint32_t)s->workers.alive;
+    r->slots = s->report->slots;
     r->started = s->report->started;
     r->epoch = s->spawn ? s->spawn->epoch : 0;
     r->silence_ms = s->launcher.lost || launcher->suspended ? 0 : (uint32_t)(silence / NSEC_PER_MSEC);
@@ -174,6 +176,16 @@ static void begin_reports(struct session *s)
     note_started(s);
     send_report(s, false);
     uv_timer_start(&s->report->timer, on_time, REPORT_MS, REPORT_MS);
+}
+
+const char *session_shrink(struct session *s, const Hvd__Control *m)
+{
+    if (m->shrink->slots == 0)
+        return "a session has one slot at least";
+    s->report->slots = m->shrink->slots;
+    if (s->guard->lease.slots)
+        send_report(s, false);
+    return NULL;
 }
 
 static int open_report(struct session *s, struct err *e)

@@ -42,6 +42,18 @@ int blacklist_add(struct blacklist *b, const char *name, uint64_t now, double ch
     return 0;
 }
 
+int blacklist_pause(struct blacklist *b, const char *name, uint64_t until)
+{
+    struct blacklist_host *h = find_host(b, name);
+    if (!h)
+        h = add_host(b, name);
+    if (!h)
+        return -1;
+    if (h->until < until)
+        h->until = until;
+    return 0;
+}
+
 bool blacklist_has(const struct blacklist *b, const char *name, uint64_t now)
 {
     const struct blacklist_host *h = find_host(b, name);

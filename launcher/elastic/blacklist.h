@@ -22,6 +22,8 @@ struct blacklist {
 
 /* A host has failed. `chance`: from 0 to below 1. -1: no memory. */
 int blacklist_add(struct blacklist *b, const char *name, uint64_t now, double chance);
+/* It cannot be used before that time, which is no failure. -1: no memory. */
+int blacklist_pause(struct blacklist *b, const char *name, uint64_t until);
 bool blacklist_has(const struct blacklist *b, const char *name, uint64_t now);
 /* When the next host may be taken again; UINT64_MAX: none will. */
 uint64_t blacklist_next(const struct blacklist *b, uint64_t now);

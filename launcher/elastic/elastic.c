@@ -35,6 +35,11 @@ bool elastic_survives_host(struct job *j, struct host *h)
         return false;
     struct elastic *s = elastic_of(j);
     char text[ERR_TEXT_MAX + 400];
+    if (!h->planned && h->lease.busy) {
+        growth_pause(j, h);
+        elastic_note(j);
+        return true;
+    }
     snprintf(text, sizeof text, h->planned ? "host %s was lost: %s" : "host %s cannot be used: %s", h->label,
              h->err.text);
     if (h->planned)
@@ -362,6 +367,8 @@ static int place_workers(struct job *j, struct err *e)
         return 0;
     if (roster_init(&s->roster, j->room.ranks) < 0)
         return err_set(e, ERR_MEMORY, "no memory for %u workers", j->room.ranks);
+    for (uint32_t i = 0; i < j->plan.host_count; i++)
+        growth_note_lease(j, job_host_of_plan(j, i), j->plan.host[i].ranks);
     for (uint32_t i = 0; i < j->plan.size; i++)
         roster_add(&s->roster, j->plan.rank[i].host, j->plan.rank[i].local_rank);
     return roster_begin(&s->roster) < 0 ? err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size) : 0;

@@ -1,8 +1,11 @@
 /* The hosts that an elastic job may use, and the workers on their free slots.
  *
  * Hosts come from -H, a hostfile that is read again when it changes, the batch system, or a discovery script.
- * A host has at most one living session. Its slots are numbered; a worker has one until its end, so a worker
- * that follows it gets the same local rank, and the same GPU. */
+ * A host has one living session; the session's slots are numbered. A worker has one until its end, so a worker
+ * that follows it gets the same local rank, and the same GPU.
+ *
+ * A managed agent leases a fixed number of slots to a session. More slots there are a lease of their own, and so
+ * another session. A lease ends with its session, when no worker of the session is left. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +17,8 @@
 #include "launcher/elastic/roster.h"
 #include "launcher/elastic/state.h"
 #include "launcher/job/spawn_message.h"
+
+#define BUSY_PAUSE_MS 5000
 
 static const char *text_of(const char *text)
 {
@@ -91,14 +96,6 @@ static bool is_usable(const struct job *j, struct host *h)
            !elastic_host_of(j, h)->released && !elastic_host_of(j, h)->leaves;
 }
 
-static struct host *find_session(struct job *j, const struct host_spec *spec)
-{
-    for (uint32_t i = 0; i < j->host_count; i++)
-        if (is_same_host(j->host[i].spec, spec) && is_usable(j, &j->host[i]))
-            return &j->host[i];
-    return NULL;
-}
-
 /* Workers that live and stay, and those that sessions under way will bring. */
 static uint32_t count_expected(struct job *j)
 {
@@ -115,13 +112,13 @@ static uint32_t count_wanted(struct job *j)
     return have < most ? most - have : 0;
 }
 
-static bool has_workers(struct job *j, const struct host *h)
+static uint32_t count_workers(struct job *j, const struct host *h)
 {
     const struct roster *r = &elastic_of(j)->roster;
+    uint32_t n = 0;
     for (uint32_t i = 0; h->planned && i < r->count; i++)
-        if (r->worker[i].phase != ROSTER_GONE && r->worker[i].host == h->plan_index)
-            return true;
-    return false;
+        n += r->worker[i].phase != ROSTER_GONE && r->worker[i].host == h->plan_index;
+    return n;
 }
 
 /* New workers of the host in the plan, the roster and the output. *first: the number of the first. */
@@ -145,7 +142,9 @@ static int add_workers(struct job *j, struct host *h, const uint32_t *slot, uint
 static uint32_t find_free_slots(struct job *j, const struct host *h, uint32_t slots, uint32_t most,
                                 uint32_t free_slot[RECRUITS_MAX])
 {
-    uint32_t n = 0;
+    uint32_t n = 0, leased = elastic_host_of(j, h)->leased;
+    if (leased > 0 && leased < slots)
+        slots = leased;
     for (uint32_t i = 0; i < slots && n < most && n < RECRUITS_MAX; i++)
         if (!h->planned || !roster_slot_is_taken(&elastic_of(j)->roster, h->plan_index, i))
             free_slot[n++] = i;
@@ -177,7 +176,7 @@ static void on_newcomers_limit(struct job *j)
         struct host *h = &j->host[i];
         uint64_t taken = elastic_host_of(j, h)->taken;
         struct err e = ERR_INIT;
-        if (taken == 0 || host_state(h) >= HOST_READY)
+        if (taken == 0 || host_state(h) >= HOST_READY || *h->lease.waiting)
             continue;
         if (now < taken + limit) {
             next = next == 0 || taken + limit < next ? taken + limit : next;
@@ -211,26 +210,42 @@ static void start_session(struct job *j, const struct host_spec *spec, uint32_t 
     job_start_hosts(j);
 }
 
+/* Workers for the slots of its sessions; a session where there is none, or a further lease. */
+static void fill_host(struct job *j, const struct host_spec *spec)
+{
+    uint32_t slots = spec->slots, taken = 0;
+    bool any = false, starts = false, leased = false;
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        struct host *h = &j->host[i];
+        if (!is_same_host(h->spec, spec) || !is_usable(j, h))
+            continue;
+        slots = slots ? slots : h->spec->slots;
+        any = true;
+        starts = starts || !h->planned;
+        leased = leased || elastic_host_of(j, h)->leased > 0;
+        if (h->planned && host_state(h) == HOST_RUNNING)
+            recruit_workers(j, h, slots);
+        taken += count_workers(j, h);
+    }
+    uint32_t wanted = count_wanted(j), free_slots = slots > taken ? slots - taken : !any;
+    if (wanted > 0 && free_slots > 0 && (!any || (leased && !starts)))
+        start_session(j, spec, free_slots < wanted ? free_slots : wanted);
+}
+
 void growth_fill(struct job *j)
 {
     struct elastic *s = elastic_of(j);
     uint64_t now = clock_now();
     if (!elastic_goes_on(j) || j->fsm.state != JOB_RUNNING)
         return;
-    for (size_t i = 0; i < s->found.count; i++) {
-        const struct host_spec *spec = &s->found.host[i];
-        uint32_t wanted = count_wanted(j);
-        struct host *h = find_session(j, spec);
-        if (wanted == 0)
-            return;
-        if (blacklist_has(&s->blacklist, spec->name, now))
-            continue;
-        uint32_t slots = spec->slots ? spec->slots : h ? h->spec->slots : 1;
-        if (!h)
-            start_session(j, spec, slots < wanted ? slots : wanted);
-        else if (h->planned && host_state(h) == HOST_RUNNING)
-            recruit_workers(j, h, slots);
-    }
+    for (size_t i = 0; i < s->found.count && count_wanted(j) > 0; i++)
+        if (!blacklist_has(&s->blacklist, s->found.host[i].name, now))
+            fill_host(j, &s->found.host[i]);
+}
+
+void growth_note_lease(struct job *j, const struct host *h, uint32_t slots)
+{
+    elastic_host_of(j, h)->leased = h->agent.managed ? slots : 0;
 }
 
 /* ---- a session that came later ------------------------------------------------------------------------- */
@@ -256,6 +271,7 @@ void growth_host_ready(struct job *j, struct host *h, const Hvd__Welcome *w)
         refuse_session(j, h, why);
         return;
     }
+    growth_note_lease(j, h, h->ranks);
     h->ranks = 0; /* not expected any more, but counted */
     uint32_t n = find_free_slots(j, h, h->spec->slots, count_wanted(j), slot);
     if (n == 0 || !elastic_goes_on(j)) {
@@ -273,6 +289,14 @@ void growth_host_ready(struct job *j, struct host *h, const Hvd__Welcome *w)
     }
     if (e.code)
         refuse_session(j, h, e.text);
+}
+
+/* Its managed agent has no free slots now. */
+void growth_pause(struct job *j, const struct host *h)
+{
+    struct elastic *s = elastic_of(j);
+    if (blacklist_pause(&s->blacklist, h->spec->name, clock_now() + BUSY_PAUSE_MS * NSEC_PER_MSEC) == 0)
+        log_info("host %s: %s; it is asked again in %d s", h->label, h->err.text, BUSY_PAUSE_MS / 1000);
 }
 
 /* ---- hosts that go ------------------------------------------------------------------------------------- */
@@ -304,6 +328,18 @@ static const struct host_spec *find_spec(const struct host_list *list, const str
     return NULL;
 }
 
+/* Workers on the same host, of all its sessions, that stay and have lower numbers. */
+static uint32_t count_before(struct job *j, uint32_t worker)
+{
+    const struct roster *r = &elastic_of(j)->roster;
+    const struct host_spec *spec = job_host_of_rank(j, worker)->spec;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < worker; i++)
+        n += r->worker[i].phase != ROSTER_GONE && !r->worker[i].leaves &&
+             is_same_host(job_host_of_rank(j, i)->spec, spec);
+    return n;
+}
+
 /* Workers of hosts that are not there any more, or on slots that are not. */
 static void mark_leavers(struct job *j)
 {
@@ -312,26 +348,54 @@ static void mark_leavers(struct job *j)
         struct host *h = job_host_of_rank(j, i);
         const struct host_spec *spec = find_spec(&s->found, h->spec);
         elastic_host_of(j, h)->unwanted = !spec;
-        if (!spec || (spec->slots && s->roster.worker[i].slot >= spec->slots))
+        if (!spec ||
+            (spec->slots && (s->roster.worker[i].slot >= spec->slots || count_before(j, i) >= spec->slots)))
             growth_let_go(j, i);
     }
 }
 
-/* After a resize a host without workers is of no use, and others may have its slots. */
+/* A session without workers is of no use after a resize, and others may have the slots of its lease. */
 static bool is_surplus(struct job *j, struct host *h)
 {
-    return elastic_of(j)->wanted && h->planned && count_wanted(j) == 0;
+    bool leased = elastic_host_of(j, h)->leased > 0;
+    return h->planned && (leased || (elastic_of(j)->wanted && count_wanted(j) == 0));
+}
+
+/* The slots of a lease behind the last worker are given back. */
+static void shrink_lease(struct job *j, struct host *h)
+{
+    const struct roster *r = &elastic_of(j)->roster;
+    struct elastic_host *own = elastic_host_of(j, h);
+    Hvd__Shrink shrink = HVD__SHRINK__INIT;
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->worker[i].phase != ROSTER_GONE && r->worker[i].host == h->plan_index &&
+            r->worker[i].slot >= shrink.slots)
+            shrink.slots = r->worker[i].slot + 1;
+    if (shrink.slots == 0 || shrink.slots >= own->leased)
+        return;
+    own->leased = shrink.slots;
+    CONTROL(m, SHRINK, shrink, &shrink);
+    host_send(h, &m);
+}
+
+static void shrink_leases(struct job *j)
+{
+    for (uint32_t i = 0; elastic_of(j)->wanted && count_wanted(j) == 0 && i < j->host_count; i++)
+        if (j->host[i].planned && host_state(&j->host[i]) == HOST_RUNNING)
+            shrink_lease(j, &j->host[i]);
 }
 
 void growth_release(struct job *j)
 {
+    shrink_leases(j);
+
     struct elastic *s = elastic_of(j);
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host *h = &j->host[i];
         struct elastic_host *own = elastic_host_of(j, h);
         bool needless = own->unwanted || own->leaves || s->finishing || is_surplus(j, h);
         Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
-        if (!needless || own->released || host_state(h) > HOST_RUNNING || (h->planned && has_workers(j, h)))
+        if (!needless || own->released || host_state(h) > HOST_RUNNING || count_workers(j, h) > 0)
             continue;
         own->released = true;
         teardown.reason = (char *)(uintptr_t) "the job does not need this host any more";

@@ -46,6 +46,7 @@ struct elastic_host {
     bool leaves;      /* likewise: the host itself asks for it */
     uint64_t taken;   /* when it was taken beside the running job; 0: it was there at the start */
     bool released;    /* its session was asked to end */
+    uint32_t leased;  /* slots of its managed agent; 0: it has none */
 };
 
 extern const struct job_part part_elastic;
@@ -88,6 +89,10 @@ void growth_start(struct job *j);
 void growth_fill(struct job *j);
 /* A session of a host that came later can take workers. */
 void growth_host_ready(struct job *j, struct host *h, const Hvd__Welcome *w);
+/* So many slots were leased to the host's session, if it has a managed agent. */
+void growth_note_lease(struct job *j, const struct host *h, uint32_t slots);
+/* The host is asked again soon. */
+void growth_pause(struct job *j, const struct host *h);
 /* The host gets no new workers for a while. */
 void growth_blame(struct job *j, const struct host *h);
 /* The worker is not wanted any more. A rank leaves at its next commit. */

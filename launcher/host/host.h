@@ -114,6 +114,7 @@ struct host_lease {
     char node[40];     /* the host's name among managed nodes, once it was held; else empty */
     bool held;         /* it said its node, and is neither ready nor closed */
     bool asked;        /* it was told to ask for its lease */
+    bool busy;         /* it was refused: other jobs have the slots */
 };
 
 struct host {

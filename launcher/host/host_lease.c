@@ -42,6 +42,7 @@ static const char *hear_refusal(struct host *h, const Hvd__LeaseRefusal *refusal
     snprintf(text, sizeof text, "%s", refusal->text);
     log_printable(text);
     host_note_phase(h);
+    h->lease.busy = is_busy;
     err_set(&h->err, ERR_HOST, "%s", text);
     if (is_busy && h->common->config->wait_ms == JOB_WAIT_NO)
         err_hint(&h->err, "hvdrun --wait waits until they are free");

@@ -291,6 +291,23 @@ int leases_add(struct leases *l, const struct lease *lease, struct err *e)
     return -1;
 }
 
+int leases_shrink(struct leases *l, struct lease *lease, uint32_t slots, struct err *e)
+{
+    char path[PATH_ROOM];
+    struct lease less = *lease;
+    uint32_t gpus = (uint32_t)__builtin_popcountll(lease->gpus);
+    if (slots == 0 || slots >= lease->slots)
+        return 0;
+    less.slots = slots;
+    less.gpus =
+        pick_gpus(lease->gpus, (uint32_t)(((uint64_t)gpus * slots + lease->slots - 1) / lease->slots));
+    path_of(l, lease->unit, path);
+    if (write_file(path, &less, e) < 0)
+        return -1;
+    *lease = less;
+    return 0;
+}
+
 void leases_drop(struct leases *l, const char *unit)
 {
     char path[PATH_ROOM];

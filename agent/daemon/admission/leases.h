@@ -76,5 +76,7 @@ int leases_open(struct leases *l, const char *directory, struct err *e);
 void leases_close(struct leases *l);
 /* Writes the file first. -1 with *e: there is no lease. */
 int leases_add(struct leases *l, const struct lease *lease, struct err *e);
+/* Only the first `slots` of it are needed, with their GPUs. -1 with *e: it stays as it was. */
+int leases_shrink(struct leases *l, struct lease *lease, uint32_t slots, struct err *e);
 /* Forgets it, and its file; nothing when there is none. */
 void leases_drop(struct leases *l, const char *unit);

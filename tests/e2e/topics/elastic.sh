@@ -248,7 +248,7 @@ slow_deaths_at_random() {
     until_out 20 '^step 3 '
     while kill -0 "$pid" 2> /dev/null && ! out_has '^step 500 ' 1; do
         mapfile -t living < <(living_workers)
-        if [ "$(living_workers 4 | wc -l)" -gt 2 ] && [ ${#living[@]} -gt 0 ] && kill -KILL "${living[RANDOM % ${#living[@]}]}" 2> /dev/null; then
+        if [ $kills -lt 12 ] && [ "$(living_workers 4 | wc -l)" -gt 2 ] && [ ${#living[@]} -gt 0 ] && kill -KILL "${living[RANDOM % ${#living[@]}]}" 2> /dev/null; then
             kills=$((kills + 1))
         fi
         sleep "0.0$((RANDOM % 10))"

@@ -50,6 +50,19 @@ START_TEST(the_next_of_several)
 }
 END_TEST
 
+/* A pause is no failure, and shortens nothing. */
+START_TEST(a_pause)
+{
+    struct blacklist b = {.low = 10 * NSEC_PER_SEC, .high = 100 * NSEC_PER_SEC};
+    ck_assert_int_eq(blacklist_pause(&b, "a", 5 * NSEC_PER_SEC), 0);
+    ck_assert(blacklist_has(&b, "a", 4 * NSEC_PER_SEC) && !blacklist_has(&b, "a", 5 * NSEC_PER_SEC));
+    ck_assert_int_eq(blacklist_add(&b, "a", 5 * NSEC_PER_SEC, 0), 0);
+    ck_assert_int_eq(blacklist_pause(&b, "a", 6 * NSEC_PER_SEC), 0);
+    ck_assert(blacklist_has(&b, "a", 15 * NSEC_PER_SEC - 1) && !blacklist_has(&b, "a", 15 * NSEC_PER_SEC));
+    blacklist_free(&b);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("blacklist");
@@ -57,6 +70,7 @@ int main(void)
     tcase_add_test(c, without_a_range_for_ever);
     tcase_add_test(c, longer_after_each_failure);
     tcase_add_test(c, the_next_of_several);
+    tcase_add_test(c, a_pause);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);

@@ -203,6 +203,27 @@ static const char *const spoilt[] = {"",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\ngpus: 64\n",
                                      "job: A/1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\n"};
 
+/* A job that needs less gives back slots and their part of the GPUs, also for an agent that starts again. */
+START_TEST(a_lease_shrinks)
+{
+    struct err e = ERR_INIT;
+    struct lease lease = {
+        .job = "a-1", .unit = "hvd-a-1.service", .user = "alice", .uid = 1, .slots = 4, .gpus = 0xf0};
+    ck_assert_int_eq(leases_add(&l, &lease, &e), 0);
+    struct lease *own = leases_find(&l, "hvd-a-1.service");
+    ck_assert_int_eq(leases_shrink(&l, own, 4, &e), 0);
+    ck_assert_int_eq(leases_shrink(&l, own, 9, &e), 0);
+    ck_assert_int_eq(leases_shrink(&l, own, 0, &e), 0);
+    ck_assert_uint_eq(own->slots, 4);
+    ck_assert_int_eq(leases_shrink(&l, own, 1, &e), 0);
+    leases_close(&l);
+    ck_assert_int_eq(leases_open(&l, directory, &e), 0);
+    own = leases_find(&l, "hvd-a-1.service");
+    ck_assert_uint_eq(own->slots, 1);
+    ck_assert_uint_eq(own->gpus, 0x10);
+}
+END_TEST
+
 START_TEST(what_is_no_lease_is_removed)
 {
     struct err e = ERR_INIT;
@@ -231,6 +252,7 @@ int main(void)
     tcase_add_test(all, they_outlive_the_agent);
     tcase_add_test(all, gpus_belong_to_one_job);
     tcase_add_test(all, a_part_of_the_slots_is_as_large_a_part_of_the_gpus);
+    tcase_add_test(all, a_lease_shrinks);
     tcase_add_loop_test(all, what_is_no_lease_is_removed, 0, sizeof spoilt / sizeof *spoilt);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
