@@ -1,11 +1,11 @@
 /* The hosts that an elastic job may use, and the workers on their free slots.
  *
  * Hosts come from -H, a hostfile that is read again when it changes, the batch system, or a discovery script.
- * A host has one living session; the session's slots are numbered. A worker has one until its end, so a worker
- * that follows it gets the same local rank, and the same GPU.
+ * A host has one living session; the session's slots are numbered. A worker has one until its end, so a
+ * worker that follows it gets the same local rank, and the same GPU.
  *
- * A managed agent leases a fixed number of slots to a session. More slots there are a lease of their own, and so
- * another session. A lease ends with its session, when no worker of the session is left. */
+ * A managed agent leases a fixed number of slots to a session. More slots there are a lease of their own, and
+ * so another session. A lease ends with its session, when no worker of the session is left. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
