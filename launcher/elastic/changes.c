@@ -271,6 +271,8 @@ void change_waits(struct job *j, uint32_t worker, uint32_t left)
     roster_wait(&s->roster, worker, left);
     if (comes)
         elastic_happened(j, 0);
+    if (comes && roster_ready(&s->roster) == 1)
+        s->ready_since = clock_now();
     if (left > 0 && left < s->roster.number)
         limit_entry(j); /* the first of them has come to the change */
 }

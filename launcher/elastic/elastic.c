@@ -8,7 +8,8 @@
 #include "common/base/log.h"
 #include "launcher/elastic/state.h"
 
-#define REPORTS_MS 50 /* in which engines tell of a host that they cannot reach, before it is dropped */
+#define TOGETHER_MS 1000
+#define REPORTS_MS  50 /* in which engines tell of a host that they cannot reach, before it is dropped */
 
 /* ---- for the dispatcher -------------------------------------------------------------------------------- */
 
@@ -109,15 +110,29 @@ static void begin_change(struct job *j, bool at_once)
     job_timer_stop(j, JOB_TIMER_SLOTS);
 }
 
+/* Workers that were started together come in one membership, if they are ready at about the same time. */
+static bool waits_for_others(struct job *j)
+{
+    struct elastic *s = elastic_of(j);
+    uint64_t now = clock_now(), until = s->ready_since + TOGETHER_MS * NSEC_PER_MSEC;
+    if (roster_starting(&s->roster) == 0 || now >= until)
+        return false;
+    if (!job_timer_runs(j, JOB_TIMER_TOGETHER))
+        job_timer_start(j, JOB_TIMER_TOGETHER, (until - now) / NSEC_PER_MSEC + 1, elastic_note);
+    return true;
+}
+
 /* Ranks may come or go when the present membership is complete, and it pays. */
-static bool wants_change(const struct job *j)
+static bool wants_change(struct job *j)
 {
     const struct roster *r = &elastic_of(j)->roster;
     if (roster_all_wait(r))
         return true;
     if (!roster_is_settled(r))
         return false;
-    return roster_has_leavers(r) || (roster_ready(r) > 0 && roster_staying(r) < elastic_most(j));
+    if (roster_has_leavers(r))
+        return true;
+    return roster_ready(r) > 0 && roster_staying(r) < elastic_most(j) && !waits_for_others(j);
 }
 
 /* The training is done. Workers that would only wait are ended. */

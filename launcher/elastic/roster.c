@@ -60,6 +60,14 @@ uint32_t roster_ready(const struct roster *r)
     return n;
 }
 
+uint32_t roster_starting(const struct roster *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        n += r->worker[i].phase == ROSTER_STARTS && !r->worker[i].leaves;
+    return n;
+}
+
 uint32_t roster_living(const struct roster *r)
 {
     uint32_t n = 0;

@@ -43,6 +43,7 @@ int roster_begin(struct roster *r);
 /* Members that live and stay; workers that are ready; workers that live and stay, in whatever phase. */
 uint32_t roster_staying(const struct roster *r);
 uint32_t roster_ready(const struct roster *r);
+uint32_t roster_starting(const struct roster *r); /* and will be ready */
 uint32_t roster_living(const struct roster *r);
 /* A member that lives has the state of the training, as far as memberships tell. */
 bool roster_has_state(const struct roster *r);

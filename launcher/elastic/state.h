@@ -28,6 +28,7 @@ struct elastic {
     uint64_t file_time;      /* of the hostfile, when it was read last */
     struct outcome trouble;  /* the first cause of the change that is under way */
     struct outcome needless; /* ends of workers that are of no use any more: nobody reads it */
+    uint64_t ready_since;    /* when the first of the workers that are ready was so */
     uint64_t happened;       /* when something was noted that needs a membership; 0: nothing */
     struct elastic_change *change;
     size_t changes, change_room;

@@ -83,6 +83,7 @@ enum job_timer {
     JOB_TIMER_SLOTS,       /* likewise: there were too few ranks for too long */
     JOB_TIMER_DISCOVERY,   /* likewise: hosts are looked for */
     JOB_TIMER_NEWCOMERS,   /* likewise: hosts that were taken have had time to answer */
+    JOB_TIMER_TOGETHER,    /* likewise: workers that are ready have waited for others */
     JOB_TIMER_REPORTS,     /* likewise: engines cannot reach a host */
     JOB_TIMER_DNS,         /* hosts without an address are collected for one message */
     JOB_TIMER_HEARTBEAT,

@@ -278,6 +278,21 @@ case_programs_of_mpich_are_refused() {
     expect_err 'the program uses MPI or PMIx, which an elastic job cannot serve'
 }
 
+# Two workers that are ready at different times come in one membership.
+# shellcheck disable=SC2016
+case_newcomers_come_together() {
+    echo 'localhost:1' > "$T/hosts"
+    start -np 1 --min-np 1 --host-discovery-script "cat $T/hosts" \
+        sh -c '[ "$HVD_WORKER" != 2 ] || sleep 0.4; exec "$@"' sh "$TRAINEE_PROGRAM" 400
+    until_out 10 '^enter' 1
+    echo 'localhost:3' > "$T/hosts"
+    until_out 15 '^enter [12]' 2
+    expect_count 2 '^enter [12] [0-9]+ [12] 3 2 0$' "$T/out"
+    stop_status
+    expect_status 0
+    expect_err 'the job goes on with 3 ranks \(membership 2: 0 left, 2 came\)'
+}
+
 # ---- hvdctl --------------------------------------------------------------------------------------------
 
 ctl() { # ARGUMENT...: hvdctl, whose output does not go where the job's is
