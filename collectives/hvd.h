@@ -213,6 +213,13 @@ int hvd_reset(void);
 int hvd_membership_changed(void);
 /* Returns the number of the present membership, from 1; 0: the job is not elastic. */
 int hvd_membership(void);
+/* Tells hvdrun how far this rank is with the change to the present membership. hvdrun --report and hvdctl
+ * status say then how long the training stood still, and in which part of the change. HVD_STAGE_STATE: the
+ * rank has the state of the training. HVD_STAGE_STEP: it has done its first step. It costs some microseconds,
+ * and does nothing in a job that is not elastic. */
+#define HVD_STAGE_STATE 1
+#define HVD_STAGE_STEP  2
+int hvd_stage(int stage);
 /* Says that this rank has failed, and why. Every pending and later call of every rank, of this one too,
  * returns HVD_ERR_PEER at once; its sentence names this rank, its host and `why`. The process goes on: it may
  * print, clean up and exit, soon and with a status of its own. hvdrun names this rank, `why` and that status

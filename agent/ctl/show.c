@@ -176,19 +176,27 @@ static void show_counters(FILE *out, const Hvd__Counters *c)
         fprintf(out, "stall: %zu more tensors wait for other ranks\n", c->stalls - c->n_stall);
 }
 
+/* "; state after 5.0 ms"; nothing when nobody has said so. */
+static void show_stage(FILE *out, const char *what, const Hvd__MembershipStatus *m, uint64_t ns)
+{
+    char time[24];
+    if (ns)
+        fprintf(out, ", %s after %s", what, format_duration((double)(m->decided_ns + ns), time, sizeof time));
+}
+
 static void show_memberships(FILE *out, const Hvd__JobStatus *s)
 {
-    char age[24], decided[24], entered[24];
+    char age[24], decided[24];
     fprintf(out, "elastic: membership %u of %u rank%s\n", s->membership, s->size, s->size == 1 ? "" : "s");
     for (size_t i = 0; i < s->n_change; i++) {
         const Hvd__MembershipStatus *m = s->change[i];
-        fprintf(out,
-                "membership %u, %s ago: %u rank%s, %u left, %u came; decided after %s, entered here after "
-                "%s%s%s\n",
-                m->number, format_age(m->age_ms, age, sizeof age), m->size, m->size == 1 ? "" : "s", m->left,
-                m->came, format_duration((double)m->decided_ns, decided, sizeof decided),
-                m->entered_ns ? format_duration((double)m->entered_ns, entered, sizeof entered) : "-",
-                *m->reason ? ": " : "", m->reason);
+        fprintf(out, "membership %u, %s ago: %u rank%s, %u left, %u came; decided after %s", m->number,
+                format_age(m->age_ms, age, sizeof age), m->size, m->size == 1 ? "" : "s", m->left, m->came,
+                format_duration((double)m->decided_ns, decided, sizeof decided));
+        show_stage(out, "entered", m, m->entered_ns);
+        show_stage(out, "state", m, m->state_ns);
+        show_stage(out, "first step", m, m->step_ns);
+        fprintf(out, "%s%s\n", *m->reason ? ": " : "", m->reason);
     }
 }
 
@@ -290,6 +298,14 @@ static void counters_json(struct json *j, const Hvd__Counters *c, uint64_t age_m
     json_end(j);
 }
 
+static void time_json(struct json *j, const char *name, const Hvd__MembershipStatus *m, uint64_t ns)
+{
+    if (ns)
+        json_real(j, name, (double)(m->decided_ns + ns) / 1e9);
+    else
+        json_null(j, name);
+}
+
 static void memberships_json(struct json *j, const Hvd__JobStatus *s)
 {
     json_unsigned(j, "membership", s->membership);
@@ -304,10 +320,9 @@ static void memberships_json(struct json *j, const Hvd__JobStatus *s)
         json_text(j, "cause", m->reason);
         json_real(j, "age_seconds", (double)m->age_ms / 1e3);
         json_real(j, "decided_after", (double)m->decided_ns / 1e9);
-        if (m->entered_ns)
-            json_real(j, "entered_after", (double)(m->decided_ns + m->entered_ns) / 1e9);
-        else
-            json_null(j, "entered_after");
+        time_json(j, "entered_after", m, m->entered_ns);
+        time_json(j, "state_after", m, m->state_ns);
+        time_json(j, "step_after", m, m->step_ns);
         json_end(j);
     }
     json_end(j);

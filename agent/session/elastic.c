@@ -13,7 +13,7 @@
 
 struct seen {
     uint32_t number, size, left, came;
-    uint64_t named, decided_ns, entered_ns;
+    uint64_t named, decided_ns, entered_ns, state_ns, step_ns;
     char reason[200];
 };
 
@@ -85,6 +85,17 @@ void session_rank_entered(struct session *s, const Hvd__EngineRank *rank)
         n->entered_ns = clock_now() - n->named; /* the last one's stays */
 }
 
+void session_rank_stage(struct session *s, const Hvd__EngineRank *rank)
+{
+    struct seen *n = newest(s->elastic);
+    if (!n || rank->membership != n->number)
+        return;
+    if (rank->stage == HVD__STAGE__STAGE_STATE)
+        n->state_ns = clock_now() - n->named;
+    else
+        n->step_ns = clock_now() - n->named;
+}
+
 /* ---- for hvdctl status --------------------------------------------------------------------------------- */
 
 uint32_t session_member_rank(const struct session *s, uint32_t worker)
@@ -118,6 +129,8 @@ void session_tell_memberships(struct session *s, Hvd__JobStatus *out)
         m->age_ms = (now - n->named) / NSEC_PER_MSEC;
         m->decided_ns = n->decided_ns;
         m->entered_ns = n->entered_ns;
+        m->state_ns = n->state_ns;
+        m->step_ns = n->step_ns;
     }
     out->change = own->list;
     out->n_change = own->count;

@@ -54,6 +54,16 @@ static void on_waits(void *ctx, Hvd__EngineRank *rank)
     session_send_control(s, &m);
 }
 
+static void on_stage(void *ctx, Hvd__EngineRank *rank)
+{
+    struct session *s = ctx;
+    if (!workers_by_rank(&s->workers, rank->rank))
+        return;
+    session_rank_stage(s, rank);
+    CONTROL(m, STAGE, stage, rank);
+    session_send_control(s, &m);
+}
+
 static void on_unreachable(void *ctx, Hvd__Unreachable *host)
 {
     CONTROL(m, UNREACHABLE, unreachable, host);
@@ -132,8 +142,8 @@ static void on_counters(void *ctx, const Hvd__Counters *counters)
 }
 
 static const struct engine_host_events engine_events = {
-    on_link,         on_initialized,   on_shut_down, on_poisoned, on_engine_notice,
-    on_engine_fault, on_engine_failed, on_counters,  on_waits,    on_unreachable};
+    on_link,          on_initialized, on_shut_down, on_poisoned, on_engine_notice, on_engine_fault,
+    on_engine_failed, on_counters,    on_waits,     on_stage,    on_unreachable};
 
 /* ---- before the workers -------------------------------------------------------------------------------- */
 

@@ -96,11 +96,12 @@ bool engine_host_count(struct engine_host *h)
 #define ENDED      (1u << ENGINE_ENDED)
 
 static const struct legal_row rows[] = {
-    {BODY(LINK), RUNS, ENDED, true},       {BODY(INITIALIZED), RUNS, ENDED, false},
-    {BODY(SHUT_DOWN), RUNS, ENDED, false}, {BODY(POISONED), RUNS, ENDED, false},
-    {BODY(NOTICE), RUNS, ENDED, false},    {BODY(FAULT), RUNS, ENDED, false},
-    {BODY(COUNTERS), RUNS, ENDED, false},  {BODY(PING), RUNS, ENDED, false},
-    {BODY(WAITS), RUNS, ENDED, false},     {BODY(UNREACHABLE), RUNS, ENDED, false},
+    {BODY(LINK), RUNS, ENDED, true},         {BODY(INITIALIZED), RUNS, ENDED, false},
+    {BODY(SHUT_DOWN), RUNS, ENDED, false},   {BODY(POISONED), RUNS, ENDED, false},
+    {BODY(NOTICE), RUNS, ENDED, false},      {BODY(FAULT), RUNS, ENDED, false},
+    {BODY(COUNTERS), RUNS, ENDED, false},    {BODY(PING), RUNS, ENDED, false},
+    {BODY(STAGE), RUNS, ENDED, false},       {BODY(WAITS), RUNS, ENDED, false},
+    {BODY(UNREACHABLE), RUNS, ENDED, false},
 };
 static const struct legal_table table = LEGAL_TABLE(rows, legal_engine_name);
 
@@ -114,6 +115,9 @@ static void handle_message(struct engine_host *h, const Hvd__Engine *m)
         break;
     case HVD__ENGINE__BODY_INITIALIZED:
         h->events->initialized(h->ctx, m->initialized);
+        break;
+    case HVD__ENGINE__BODY_STAGE:
+        h->events->stage(h->ctx, m->stage);
         break;
     case HVD__ENGINE__BODY_WAITS:
         h->events->waits(h->ctx, m->waits);

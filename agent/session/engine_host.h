@@ -40,8 +40,9 @@ struct engine_host_events {
     void (*failed)(void *ctx, const char *text);
     /* The answer to engine_host_count. */
     void (*counters)(void *ctx, const Hvd__Counters *counters);
-    /* Elastic jobs: a worker waits for a membership; a host cannot be reached. */
+    /* Elastic jobs: a worker waits for a membership, or has said how far it is; a host cannot be reached. */
     void (*waits)(void *ctx, Hvd__EngineRank *rank);
+    void (*stage)(void *ctx, Hvd__EngineRank *rank);
     void (*unreachable)(void *ctx, Hvd__Unreachable *host);
 };
 

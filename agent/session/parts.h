@@ -178,6 +178,7 @@ const char *session_shrink(struct session *s, const Hvd__Control *m);
 /* elastic.c: memberships of an elastic job, and what is asked of it on this host. */
 const char *session_membership(struct session *s, const Hvd__Control *m);
 void session_rank_entered(struct session *s, const Hvd__EngineRank *rank);
+void session_rank_stage(struct session *s, const Hvd__EngineRank *rank);
 /* The worker's rank in the present membership; UINT32_MAX: none. */
 uint32_t session_member_rank(const struct session *s, uint32_t worker);
 /* Fills in what the status has of memberships; its memory stays until the next call. */

@@ -219,27 +219,30 @@ static int welcome_worker(struct engine *engine, struct worker *w, const struct 
     return seat_worker(engine, w, m, (uint32_t)peer.pid, a);
 }
 
-static void tell_session(struct engine *engine, uint32_t worker, uint32_t pid, Hvd__Engine__BodyCase what)
+static void tell_session(struct engine *engine, Hvd__EngineRank *rank, Hvd__Engine__BodyCase what)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
-    Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
-    rank.rank = worker;
-    rank.pid = pid;
-    rank.membership = engine->membership ? engine->epoch : 0;
+    rank->membership = engine->membership ? engine->epoch : 0;
     message.body_case = what;
     if (what == HVD__ENGINE__BODY_INITIALIZED)
-        message.initialized = &rank;
+        message.initialized = rank;
+    else if (what == HVD__ENGINE__BODY_STAGE)
+        message.stage = rank;
     else
-        message.shut_down = &rank;
+        message.shut_down = rank;
     if (engine_send(engine, &message, &e) != 0)
         log_warning("%s", e.text);
 }
 
-static void tell_of_member(struct engine *engine, uint32_t member, Hvd__Engine__BodyCase what)
+/* stage: of hvd_stage, else 0. */
+static void tell_of_member(struct engine *engine, uint32_t member, uint32_t stage, Hvd__Engine__BodyCase what)
 {
-    tell_session(engine, engine_worker_of(engine, engine->region.rank[member]),
-                 engine->workers.member[member].pid, what);
+    Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
+    rank.rank = engine_worker_of(engine, engine->region.rank[member]);
+    rank.pid = engine->workers.member[member].pid;
+    rank.stage = stage;
+    tell_session(engine, &rank, what);
 }
 
 static int get_segment(const struct engine *engine, uint32_t id, struct worker_message *a, int *fd)
@@ -369,13 +372,13 @@ static void log_note(const struct engine *engine, uint32_t member, const struct 
 static void member_enters(struct engine *engine, uint32_t member)
 {
     engine->started = true;
-    tell_of_member(engine, member, HVD__ENGINE__BODY_INITIALIZED);
+    tell_of_member(engine, member, 0, HVD__ENGINE__BODY_INITIALIZED);
 }
 
 static void member_leaves(struct engine *engine, uint32_t member)
 {
     engine->workers.member[member].shut_down = true;
-    tell_of_member(engine, member, HVD__ENGINE__BODY_SHUT_DOWN);
+    tell_of_member(engine, member, 0, HVD__ENGINE__BODY_SHUT_DOWN);
     if (workers_have_left(engine))
         engine_parts_left(engine);
 }
@@ -383,11 +386,41 @@ static void member_leaves(struct engine *engine, uint32_t member)
 /* A worker whose membership is over here leaves it. */
 static int leave_former(struct engine *engine, struct worker *w, struct worker_message *answer)
 {
+    Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
+    rank.rank = w->number;
     if (w->reader.message.type != WORKER_SHUT_DOWN)
         return -1;
-    tell_session(engine, w->number, 0, HVD__ENGINE__BODY_SHUT_DOWN);
+    tell_session(engine, &rank, HVD__ENGINE__BODY_SHUT_DOWN);
     return worker_send(w->watch.fd, answer, NULL, 0, &e);
+}
+
+/* Words that a member tells of itself; the answer is empty. */
+static bool hear_news(struct engine *engine, const struct worker *w, const struct worker_message *q)
+{
+    switch (q->type) {
+    case WORKER_INITIALIZED:
+        member_enters(engine, w->member);
+        return true;
+    case WORKER_FAILED:
+        member_failed(engine, w->member, q->text);
+        return true;
+    case WORKER_ABORT:
+        member_gives_up(engine, w->member, q->text);
+        return true;
+    case WORKER_NOTE:
+        log_note(engine, w->member, q);
+        return true;
+    case WORKER_STAGE:
+        if (engine->membership)
+            tell_of_member(engine, w->member, q->id, HVD__ENGINE__BODY_STAGE);
+        return true;
+    case WORKER_SHUT_DOWN:
+        member_leaves(engine, w->member);
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* Answers the question in the worker's reader, if not later. -1: close the connection. */
@@ -438,23 +471,8 @@ static int answer_question(struct engine *engine, struct worker *w)
         a.status = get_segment(engine, q->id, &a, &fds[0]);
         number = a.status == HVD_SUCCESS;
         break;
-    case WORKER_INITIALIZED:
-        member_enters(engine, w->member);
-        break;
-    case WORKER_FAILED:
-        member_failed(engine, w->member, q->text);
-        break;
-    case WORKER_ABORT:
-        member_gives_up(engine, w->member, q->text);
-        break;
-    case WORKER_NOTE:
-        log_note(engine, w->member, q);
-        break;
-    case WORKER_SHUT_DOWN:
-        member_leaves(engine, w->member);
-        break;
     default: /* WORKER_DEVICE_...: worker_receive lets no other type through */
-        if (!engine_gpus_answer(engine, w->member, &w->reader, &a))
+        if (!hear_news(engine, w, q) && !engine_gpus_answer(engine, w->member, &w->reader, &a))
             return 0;
     }
     if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)

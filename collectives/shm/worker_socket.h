@@ -89,6 +89,7 @@ enum worker_message_type {
     WORKER_NOTE,
     WORKER_ABORT,
     WORKER_FORGET,
+    WORKER_STAGE, /* id: of hvd_stage */
     WORKER_TYPE_END
 };
 

@@ -17,11 +17,16 @@ void elastic_keep(struct trainer *t)
     t->kept = t->state.step;
 }
 
-int elastic_is_due(void)
+int elastic_is_due(struct trainer *t)
 {
     uint8_t due = hvd_membership_changed() > 0;
-    int status = hvd_allreduce("train.due", &due, &due, 1, HVD_UINT8, HVD_MAX, NULL);
+    int status = HVD_SUCCESS;
 
+    if (t->stepped != hvd_membership()) /* the first step of the membership is done */
+        status = hvd_stage(HVD_STAGE_STEP);
+    t->stepped = hvd_membership();
+    if (status == HVD_SUCCESS)
+        status = hvd_allreduce("train.due", &due, &due, 1, HVD_UINT8, HVD_MAX, NULL);
     return status < 0 ? status : due;
 }
 
@@ -52,6 +57,8 @@ int elastic_enter(struct trainer *t)
     if (trainer_divide(t, &f) < 0)
         trainer_end(t, f.text, 2);
     status = behind > 0 ? trainer_broadcast(t, root) : HVD_SUCCESS;
+    if (status == HVD_SUCCESS)
+        status = hvd_stage(HVD_STAGE_STATE);
     if (status == HVD_SUCCESS) {
         elastic_keep(t);
         if (t->rank == 0)

@@ -321,7 +321,7 @@ static int advance_step(struct trainer *t)
     if (status == HVD_SUCCESS && o->checkpoint != NULL &&
         (step % o->checkpoint_every == 0 || step == o->steps))
         status = save_state(t);
-    return status == HVD_SUCCESS && o->elastic && step < o->steps ? elastic_is_due() : status;
+    return status == HVD_SUCCESS && o->elastic && step < o->steps ? elastic_is_due(t) : status;
 }
 
 static void train_steps(struct trainer *t)

@@ -26,6 +26,7 @@ struct trainer {
     double since;
     /* Of an elastic job: */
     int64_t kept; /* the step of state.part; -1: there is none yet */
+    int stepped;  /* the last membership in which hvdrun was told of a step */
     bool left;    /* this worker has no rank any more */
 };
 
@@ -44,7 +45,7 @@ int trainer_broadcast(struct trainer *t, int root);
 /* Keeps the state of this step. */
 void elastic_keep(struct trainer *t);
 /* Returns 1 when the ranks are to change, 0, or a status of hvd. All ranks call it after each step. */
-int elastic_is_due(void);
+int elastic_is_due(struct trainer *t);
 /* Goes on with the next ranks, from the last state that was kept. Sets t->left when this rank is not among
  * them. */
 void elastic_rejoin(struct trainer *t);

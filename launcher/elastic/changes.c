@@ -172,6 +172,15 @@ static struct elastic_change note_change(struct elastic *s, const uint32_t *was,
     return c;
 }
 
+/* null: nobody has said so. */
+static void report_time(struct json *w, const char *name, const struct elastic_change *c, uint64_t time)
+{
+    if (time)
+        json_real(w, name, outcome_seconds_after(c->happened, time));
+    else
+        json_null(w, name);
+}
+
 void change_report(const struct job *j, struct json *w)
 {
     const struct elastic *s = elastic_of(j);
@@ -188,10 +197,9 @@ void change_report(const struct job *j, struct json *w)
         json_text(w, "cause", *c->cause ? c->cause : NULL);
         json_real(w, "at", outcome_seconds_after(j->epoch->began, c->happened));
         json_real(w, "decided_after", outcome_seconds_after(c->happened, c->named));
-        if (c->entered)
-            json_real(w, "entered_after", outcome_seconds_after(c->happened, c->entered));
-        else
-            json_null(w, "entered_after");
+        report_time(w, "entered_after", c, c->entered);
+        report_time(w, "state_after", c, c->state);
+        report_time(w, "step_after", c, c->stepped);
         json_end(w);
     }
     json_end(w);

@@ -130,9 +130,9 @@ static bool wants_change(struct job *j)
         return true;
     if (!roster_is_settled(r))
         return false;
-    if (roster_has_leavers(r))
-        return true;
-    return roster_ready(r) > 0 && roster_staying(r) < elastic_most(j) && !waits_for_others(j);
+    if (roster_ready(r) > 0 && waits_for_others(j))
+        return false;
+    return roster_has_leavers(r) || (roster_ready(r) > 0 && roster_staying(r) < elastic_most(j));
 }
 
 /* The training is done. Workers that would only wait are ended. */
@@ -268,6 +268,19 @@ static const char *on_entered(struct job *j, struct host *h, const Hvd__Control 
     return NULL;
 }
 
+static const char *on_stage(struct job *j, struct host *h, const Hvd__Control *m)
+{
+    struct elastic *s = elastic_of(j);
+    struct elastic_change *c = j->config->elastic && s->changes ? &s->change[s->changes - 1] : NULL;
+    if (!job_rank_of_host(j, h, m->stage->rank))
+        return NOT_THERE;
+    if (c && c->number == m->stage->membership) {
+        uint64_t *last = m->stage->stage == HVD__STAGE__STAGE_STATE ? &c->state : &c->stepped;
+        *last = clock_now();
+    }
+    return NULL;
+}
+
 /* A rank that calls hvd_abort is none from now on; dispatch.c keeps its sentence. */
 static const char *on_gave_up(struct job *j, struct host *h, const Hvd__Control *m)
 {
@@ -357,15 +370,11 @@ static const char *on_unreachable(struct job *j, struct host *h, const Hvd__Cont
 }
 
 static const struct job_message messages[] = {
-    {HVD__CONTROL__BODY_WAITS, true, on_waits},
-    {HVD__CONTROL__BODY_ENTERED, true, on_entered},
-    {HVD__CONTROL__BODY_UNREACHABLE, true, on_unreachable},
-    {HVD__CONTROL__BODY_GAVE_UP, true, on_gave_up},
-    {HVD__CONTROL__BODY_RESIZE, true, wish_resize},
-    {HVD__CONTROL__BODY_LEAVE, true, wish_leave},
-    {HVD__CONTROL__BODY_FAULT, false, on_fault},
-    {HVD__CONTROL__BODY_REFUSED, false, on_refused},
-    {0, false, NULL},
+    {HVD__CONTROL__BODY_WAITS, true, on_waits},      {HVD__CONTROL__BODY_ENTERED, true, on_entered},
+    {HVD__CONTROL__BODY_STAGE, true, on_stage},      {HVD__CONTROL__BODY_UNREACHABLE, true, on_unreachable},
+    {HVD__CONTROL__BODY_GAVE_UP, true, on_gave_up},  {HVD__CONTROL__BODY_RESIZE, true, wish_resize},
+    {HVD__CONTROL__BODY_LEAVE, true, wish_leave},    {HVD__CONTROL__BODY_FAULT, false, on_fault},
+    {HVD__CONTROL__BODY_REFUSED, false, on_refused}, {0, false, NULL},
 };
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */

@@ -15,6 +15,8 @@ struct elastic_change {
     uint64_t happened; /* the first thing that made it necessary */
     uint64_t named;    /* sent to the hosts */
     uint64_t entered;  /* all ranks had; 0: they have not */
+    uint64_t state;    /* likewise: all ranks that say so have the state of the training */
+    uint64_t stepped;  /* likewise: and have done a step */
     char cause[300];
 };
 

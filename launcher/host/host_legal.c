@@ -24,6 +24,7 @@ static const struct legal_row rows[] = {
     {BODY(EXITED), BEGUN, IN(LEAVING), false},
     {BODY(GAVE_UP), BEGUN, IN(LEAVING), false},
     {BODY(WAITS), BEGUN, IN(LEAVING), false},
+    {BODY(STAGE), BEGUN, IN(LEAVING), false},
     {BODY(ENTERED), BEGUN, IN(LEAVING), false},
     {BODY(UNREACHABLE), BEGUN, IN(LEAVING), false},
     {BODY(RESIZE), BEGUN, IN(LEAVING), false},

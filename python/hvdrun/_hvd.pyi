@@ -84,6 +84,9 @@ def reset() -> None:
     """Leaves the present membership of an elastic job and enters the next one. Memory of alloc() stays."""
 def membership() -> int:
     """Returns the number of the present membership, from 1; 0: the job is not elastic."""
+def stage(stage: int) -> None:
+    """Tells hvdrun how far this rank is with the change to the present membership: STAGE_STATE or STAGE_STEP."""
+
 def membership_changed() -> bool:
     """Returns whether another membership waits. Other ranks may hear of it at another time."""
 def abort(why: str, /) -> None:

@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 _MAX = 4  # hvd_op
+_STAGE_STATE, _STAGE_STEP = 1, 2
 _NEW, _NEWCOMER = -1, -2
 """Numbers of commits: the state was never that of other ranks, and its rank was there at the start, or came later."""
 _synchronized = False
@@ -113,6 +114,7 @@ class State:
         self._updates: List[Any] = []
         self._commits = _NEW
         self._ahead = False  # of the last commit
+        self._stepped = 0  # the last membership in which hvdrun was told of a step
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Adds functions that are called after each change of the ranks, before the state is synchronized."""
@@ -148,12 +150,19 @@ class State:
     def _leave_if_changed(self) -> None:
         changed = bool(self._updates)
         if membership():
+            self._tell_of_step()
             flag = array("B", [changed or membership_changed()])
             _hvd.allreduce("hvd.elastic.changed", flag, None, _MAX, 0, 1.0, 1.0, 0, None)
             changed = bool(flag[0])
         if changed:
             self._updates.clear()
             raise HostsUpdatedInterrupt(False)
+
+    def _tell_of_step(self) -> None:
+        if self._stepped == membership():
+            return
+        self._stepped = membership()
+        _hvd.stage(_STAGE_STEP)
 
     def synchronize(self) -> None:
         """Makes the states of all ranks equal: all take the state of the furthest rank. run() calls it on all ranks."""
@@ -173,6 +182,7 @@ class State:
         self._commits = (best + 1) // 2
         self._ahead = False
         _synchronized = True
+        _hvd.stage(_STAGE_STATE)
 
     def _take(self, best: int, versions: List[int]) -> None:
         root, rank = versions.index(best), _hvd.rank()

@@ -92,6 +92,18 @@ static PyObject *has_membership_changed(PyObject *module, PyObject *unused)
     return changed >= 0 ? PyBool_FromLong(changed) : raise_last(changed);
 }
 
+static PyObject *tell_stage(PyObject *module, PyObject *number)
+{
+    long stage = PyLong_AsLong(number);
+    int status;
+
+    (void)module;
+    if (stage == -1 && PyErr_Occurred())
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS status = hvd_stage((int)stage);
+    Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+}
+
 static PyObject *abort_job(PyObject *module, PyObject *why)
 {
     const char *text = PyUnicode_AsUTF8AndSize(why, NULL);
@@ -198,6 +210,7 @@ static PyMethodDef job_methods[] = {
     {"shutdown", end_job, METH_NOARGS, "shutdown(): leaves the job"},
     {"reset", reset_job, METH_NOARGS, "reset(): goes on with the ranks of the next membership"},
     {"membership", get_membership, METH_NOARGS, "membership() -> int: its number; 0: not elastic"},
+    {"stage", tell_stage, METH_O, "stage(stage) -> None"},
     {"membership_changed", has_membership_changed, METH_NOARGS, "membership_changed() -> bool"},
     {"abort", abort_job, METH_O, "abort(why, /): says that this rank has failed"},
     {"is_initialized", is_initialized, METH_NOARGS, "is_initialized() -> bool"},

@@ -336,6 +336,17 @@ int hvd_membership_changed(void)
     return atomic_load_explicit(&client.region.header->next_membership, memory_order_relaxed) != 0;
 }
 
+int hvd_stage(int stage)
+{
+    int status = client_check();
+    struct worker_message m = {.type = WORKER_STAGE, .id = (uint32_t)stage};
+    if (status != HVD_SUCCESS)
+        return status;
+    if (stage != HVD_STAGE_STATE && stage != HVD_STAGE_STEP)
+        return fail(HVD_ERR_INVALID, "hvd_stage: there is no stage %d", stage);
+    return client.solo || client.worker < 0 ? HVD_SUCCESS : rpc(&m, -1, NULL, NULL);
+}
+
 int hvd_membership(void)
 {
     int status = client_check();

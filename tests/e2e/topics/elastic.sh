@@ -219,7 +219,7 @@ case_a_trainer_that_must_be_told() {
 slow_the_trainer_learns_the_same() {
     local options=(--steps 300 --global-batch 4096)
     whole_losses "${options[@]}"
-    start -np 3 --min-np 1 --blacklist-cooldown-range 1 1 "${telling[@]}" "$TRAIN" --elastic "${options[@]}"
+    start --report "$T/report.json" -np 3 --min-np 1 --blacklist-cooldown-range 1 1 "${telling[@]}" "$TRAIN" --elastic "${options[@]}"
     until_out 20 '^step 20 '
     kill -KILL "$(sed -n 's/^worker 0 is //p' "$T/out")"
     stop_status
@@ -227,6 +227,10 @@ slow_the_trainer_learns_the_same() {
     expect_out '^train: 2 ranks at step [0-9]+, [01] received the state$'
     expect_out '^train: 3 ranks at step [0-9]+, 1 received the state$'
     expect_whole_losses 1
+    command -v python3 > /dev/null || return 0
+    python3 -c 'import json, sys
+for m in json.load(open(sys.argv[1]))["memberships"]:
+    assert m["decided_after"] <= m["entered_after"] <= m["state_after"] <= m["step_after"] < m["decided_after"] + 5, m' "$T/report.json" 2> "$T/python" || fail "$(tail -n 1 "$T/python")"
 }
 
 living_workers() { # [since]: prints the pids of those that have told theirs; since: that many tenths of a second ago

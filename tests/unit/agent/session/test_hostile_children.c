@@ -279,6 +279,7 @@ static void check_engine(size_t which)
                                                      .failed = take_text,
                                                      .counters = take_counters,
                                                      .waits = take_rank,
+                                                     .stage = take_rank,
                                                      .unreachable = take_host};
     char place_of_socket[SCRATCH_MAX]; /* short, for its name */
     struct engine_place place = {place_of_socket, environ, -1, TIME_MS};
