@@ -99,6 +99,16 @@ static struct host *find_session(struct job *j, const struct host_spec *spec)
     return NULL;
 }
 
+/* A session was given up or told to end. Until it has closed, its workers may still be on the slots. */
+static bool is_ending(const struct job *j, const struct host_spec *spec)
+{
+    for (uint32_t i = 0; i < j->host_count; i++)
+        if (is_same_host(j->host[i].spec, spec) && !is_usable(j, &j->host[i]) &&
+            host_state(&j->host[i]) != HOST_CLOSED)
+            return true;
+    return false;
+}
+
 /* Workers that live and stay, and those that sessions under way will bring. */
 static uint32_t count_expected(struct job *j)
 {
@@ -223,7 +233,7 @@ void growth_fill(struct job *j)
         struct host *h = find_session(j, spec);
         if (wanted == 0)
             return;
-        if (blacklist_has(&s->blacklist, spec->name, now))
+        if (blacklist_has(&s->blacklist, spec->name, now) || (!h && is_ending(j, spec)))
             continue;
         uint32_t slots = spec->slots ? spec->slots : h ? h->spec->slots : 1;
         if (!h)
@@ -296,6 +306,17 @@ static void let_go(struct job *j, uint32_t worker)
     elastic_note(j);
 }
 
+/* Its host has come back before it had to go. */
+static void take_back(struct job *j, uint32_t worker)
+{
+    struct roster_worker *w = &elastic_of(j)->roster.worker[worker];
+    if (!w->leaves || w->phase != ROSTER_MEMBER ||
+        roster_rank_of(&elastic_of(j)->roster, worker) == UINT32_MAX)
+        return;
+    w->leaves = false;
+    elastic_note(j);
+}
+
 static const struct host_spec *find_spec(const struct host_list *list, const struct host_spec *like)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -314,6 +335,8 @@ static void mark_leavers(struct job *j)
         elastic_host_of(j, h)->unwanted = !spec;
         if (!spec || (spec->slots && s->roster.worker[i].slot >= spec->slots))
             let_go(j, i);
+        else
+            take_back(j, i);
     }
 }
 
@@ -349,10 +372,11 @@ static void take_hosts(struct job *j, struct host_list *hosts)
 static void on_found(void *ctx, struct host_list *hosts, const struct err *e)
 {
     struct job *j = ctx;
+    if (!hosts && !elastic_of(j)->told_answer)
+        log_warning("%s; the hosts of its last answer stay", e->text);
+    elastic_of(j)->told_answer = !hosts;
     if (hosts)
         take_hosts(j, hosts);
-    else
-        log_warning("%s; the hosts of its last answer stay", e->text);
 }
 
 static void read_hostfile(struct job *j)
@@ -417,6 +441,10 @@ bool growth_may_come(const struct job *j)
             return true;
     for (uint32_t i = 0; i < j->host_count; i++)
         if (!j->host[i].planned && is_usable(j, &j->host[i]))
+            return true;
+    for (size_t i = 0; i < s->found.count; i++)
+        if (is_ending(j, &s->found.host[i]) &&
+            !blacklist_has(&s->blacklist, s->found.host[i].name, clock_now()))
             return true;
     return j->config->host_discovery_script || (j->config->hostfile && !j->config->hosts) ||
            blacklist_next(&s->blacklist, clock_now()) != UINT64_MAX;
