@@ -96,10 +96,10 @@ $(BUILD)/tests/slow-exec.so: $(BUILD)/obj/tests/unit/slow_exec.o
 
 # The fault matrix: its worker, and what holds an agent while it spawns.
 FAULTS := $(BUILD)/tests/fault-worker $(BUILD)/tests/fault-pty $(BUILD)/tests/fault-hold.so
-$(BUILD)/tests/fault-worker: $(BUILD)/obj/tests/faults/worker.o $(BUILD)/libhvd.so
+$(BUILD)/tests/fault-worker: $(BUILD)/obj/tests/faults/worker.o $(BUILD)/obj/tests/faults/elastic.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 $(BUILD)/tests/fault-pty: $(BUILD)/obj/tests/faults/pty.o
 	@mkdir -p $(@D)
 	$(call note,LINK)

@@ -99,7 +99,7 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link
         return;
     }
     p->state = PEER_READY;
-    if (l->start_deadline == LINKS_PATIENT) {
+    if (l->start_deadline == LINKS_PATIENT && (p->host == 0 || l->self == 0)) {
         l->start_deadline = 0;
         begin_limit(l);
     }

@@ -70,8 +70,9 @@ struct links_group {
     uint32_t epoch, self, hosts;
     const uint32_t *from;    /* [hosts]: the host's index until now; UINT32_MAX: it is new */
     const char *const *name; /* [hosts] */
-    bool
-        patient; /* the others come to the epoch at any time: the limit for links begins with the first one */
+    /* The others come to the epoch at any time: the limit for links begins when the one with host 0 is ready,
+     * which is no newcomer, or, on host 0, with the first one. */
+    bool patient;
 };
 
 struct links;

@@ -255,7 +255,7 @@ static void complete_change(struct job *j)
     struct elastic *s = elastic_of(j);
     struct elastic_change *c = s->changes ? &s->change[s->changes - 1] : NULL;
     job_timer_stop(j, JOB_TIMER_ENTER);
-    s->trouble = (struct outcome){0};
+    s->trouble = s->first = (struct outcome){0};
     s->happened = 0;
     if (c && c->number == s->roster.number && !c->entered) {
         c->entered = clock_now();
@@ -304,11 +304,19 @@ static bool is_over_limit(struct job *j)
     struct elastic *s = elastic_of(j);
     if (j->config->reset_limit < 0 || s->roster.number <= (uint64_t)j->config->reset_limit)
         return false;
-    if (s->trouble.failed)
-        j->outcome = s->trouble;
+    if (elastic_cause(s)->failed)
+        j->outcome = *elastic_cause(s);
     job_fault(j, clock_now(), 125, NULL, "the ranks have changed %lld times, which --reset-limit allows",
               (long long)j->config->reset_limit);
     return true;
+}
+
+/* The cause was told. The next membership has a cause of its own. */
+static void keep_first_cause(struct elastic *s)
+{
+    if (!s->first.failed)
+        s->first = s->trouble;
+    s->trouble = (struct outcome){0};
 }
 
 bool change_begin(struct job *j, bool at_once)
@@ -326,6 +334,7 @@ bool change_begin(struct job *j, bool at_once)
     if (good) {
         struct elastic_change c = note_change(s, was, size);
         good = send_membership(j, at_once, &c) == 0;
+        keep_first_cause(s);
     }
     free(was);
     if (!good)

@@ -32,6 +32,10 @@ struct outcome *elastic_outcome(struct job *j, uint32_t rank)
 
 bool elastic_survives_host(struct job *j, struct host *h)
 {
+    if (j->config->elastic && (elastic_host_of(j, h)->dropped || elastic_host_of(j, h)->released))
+        return true; /* its loss was told, or it had no workers any more */
+    if (j->config->elastic && j->planned && !h->planned && elastic_of(j)->finishing)
+        return true; /* it would have come too late */
     if (!elastic_goes_on(j))
         return false;
     struct elastic *s = elastic_of(j);
@@ -59,9 +63,9 @@ static void give_up(struct job *j, const char *why)
 {
     struct elastic *s = elastic_of(j);
     log_error("the job cannot go on: %s", why);
-    if (!s->trouble.failed)
+    if (!elastic_cause(s)->failed)
         outcome_fault(&s->trouble, clock_now(), 125, why, NULL);
-    j->outcome = s->trouble;
+    j->outcome = *elastic_cause(s);
     job_failed(j);
 }
 
@@ -101,12 +105,23 @@ static void wait_for_slots(struct job *j)
         job_timer_start(j, JOB_TIMER_SLOTS, (uint64_t)j->config->elastic_timeout_ms, on_slots_limit);
 }
 
+/* Ranks are to leave, but too few would be left: they train on until others come. */
+static void stay_for_now(struct job *j)
+{
+    struct elastic *s = elastic_of(j);
+    char few[120];
+    say_short(j, few, sizeof few);
+    if (!s->told_stay)
+        log_say("hvdrun: without the hosts that are to go, %s; the ranks go on until others come\n", few);
+    s->told_stay = true;
+}
+
 static void begin_change(struct job *j, bool at_once)
 {
     struct elastic *s = elastic_of(j);
     if (!change_begin(j, at_once))
         return; /* considered again when the engine listens */
-    s->told_short = s->told_alone = false;
+    s->told_short = false;
     job_timer_stop(j, JOB_TIMER_SLOTS);
 }
 
@@ -158,18 +173,6 @@ static void end_unseated(struct job *j)
     }
 }
 
-/* Without the ranks that are to leave there would be too few: they stay until others have come. */
-static void keep_leavers(struct job *j)
-{
-    struct elastic *s = elastic_of(j);
-    if (!s->told_alone)
-        log_say(
-            "hvdrun: without them %u of at least %lld ranks (--min-np) would be left: they stay until others "
-            "have come\n",
-            roster_staying(&s->roster) + roster_ready(&s->roster), (long long)j->config->min_np);
-    s->told_alone = true;
-}
-
 static void consider_change(struct job *j)
 {
     struct elastic *s = elastic_of(j);
@@ -182,16 +185,18 @@ static void consider_change(struct job *j)
     }
     uint32_t staying = roster_staying(r), have = staying + roster_ready(r);
     bool broken = roster_is_broken(r), enough = have >= (uint64_t)j->config->min_np;
-    if (!roster_has_state(r))
+    if (!roster_has_holder(r))
         give_up(j, "no rank is left that has the state of the training");
     else if (broken && enough)
         begin_change(j, true);
-    else if (broken)
+    else if (broken || (roster_all_wait(r) && !enough))
         wait_for_slots(j);
     else if (wants_change(j) && enough)
         begin_change(j, false);
-    else if (roster_has_leavers(r) && !enough)
-        keep_leavers(j);
+    else if (wants_change(j))
+        stay_for_now(j);
+    else
+        s->told_stay = false;
     end_unseated(j);
     if (elastic_goes_on(j)) {
         growth_release(j);
@@ -454,7 +459,8 @@ static void on_rank_gone(struct job *j, uint32_t worker)
     if (!j->config->elastic)
         return;
     struct roster_worker *w = &s->roster.worker[worker];
-    bool member = w->phase != ROSTER_GONE && roster_rank_of(&s->roster, worker) != UINT32_MAX;
+    bool seated = w->phase != ROSTER_GONE && roster_rank_of(&s->roster, worker) != UINT32_MAX;
+    bool member = seated && !w->leaves;
     bool well = state->ended && !rank_end_failed(&state->end) && !state->end.by_us;
     bool newcomer = (w->phase == ROSTER_STARTS || w->phase == ROSTER_READY) && !w->leaves;
     w->phase = ROSTER_GONE;
@@ -466,7 +472,7 @@ static void on_rank_gone(struct job *j, uint32_t worker)
         growth_blame(j, job_host_of_rank(j, worker));
     if (newcomer && state->ended && rank_end_failed(&state->end) && !state->end.by_us && elastic_goes_on(j))
         blame_newcomer(j, worker);
-    if (member && well && elastic_goes_on(j)) {
+    if (seated && well && elastic_goes_on(j)) { /* also one that was to leave, and was still needed */
         s->finishing = true;
         growth_close(j);
     }

@@ -96,6 +96,16 @@ static bool is_usable(const struct job *j, struct host *h)
            !elastic_host_of(j, h)->released && !elastic_host_of(j, h)->leaves;
 }
 
+/* A session was given up or told to end. Until it has closed, its workers may still be on the slots. */
+static bool is_ending(const struct job *j, const struct host_spec *spec)
+{
+    for (uint32_t i = 0; i < j->host_count; i++)
+        if (is_same_host(j->host[i].spec, spec) && !is_usable(j, &j->host[i]) &&
+            host_state(&j->host[i]) != HOST_CLOSED)
+            return true;
+    return false;
+}
+
 /* Workers that live and stay, and those that sessions under way will bring. */
 static uint32_t count_expected(struct job *j)
 {
@@ -228,7 +238,7 @@ static void fill_host(struct job *j, const struct host_spec *spec)
         taken += count_workers(j, h);
     }
     uint32_t wanted = count_wanted(j), free_slots = slots > taken ? slots - taken : !any;
-    if (wanted > 0 && free_slots > 0 && (!any || (leased && !starts)))
+    if (wanted > 0 && free_slots > 0 && (any ? leased && !starts : !is_ending(j, spec)))
         start_session(j, spec, free_slots < wanted ? free_slots : wanted);
 }
 
@@ -320,6 +330,19 @@ void growth_let_go(struct job *j, uint32_t worker)
     elastic_note(j);
 }
 
+/* Its host has come back before it had to go. */
+static void take_back(struct job *j, uint32_t worker)
+{
+    struct roster *r = &elastic_of(j)->roster;
+    struct roster_worker *w = &r->worker[worker];
+    if (!w->leaves || w->phase != ROSTER_MEMBER || roster_rank_of(r, worker) == UINT32_MAX)
+        return;
+    if (elastic_host_of(j, job_host_of_rank(j, worker))->leaves || roster_living(r) >= elastic_most(j))
+        return; /* a user wants it to go */
+    w->leaves = false;
+    elastic_note(j);
+}
+
 static const struct host_spec *find_spec(const struct host_list *list, const struct host_spec *like)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -351,6 +374,8 @@ static void mark_leavers(struct job *j)
         if (!spec ||
             (spec->slots && (s->roster.worker[i].slot >= spec->slots || count_before(j, i) >= spec->slots)))
             growth_let_go(j, i);
+        else
+            take_back(j, i);
     }
 }
 
@@ -419,10 +444,11 @@ static void take_hosts(struct job *j, struct host_list *hosts)
 static void on_found(void *ctx, struct host_list *hosts, const struct err *e)
 {
     struct job *j = ctx;
+    if (!hosts && !elastic_of(j)->told_answer)
+        log_warning("%s; the hosts of its last answer stay", e->text);
+    elastic_of(j)->told_answer = !hosts;
     if (hosts)
         take_hosts(j, hosts);
-    else
-        log_warning("%s; the hosts of its last answer stay", e->text);
 }
 
 static void read_hostfile(struct job *j)
@@ -487,6 +513,10 @@ bool growth_may_come(const struct job *j)
             return true;
     for (uint32_t i = 0; i < j->host_count; i++)
         if (!j->host[i].planned && is_usable(j, &j->host[i]))
+            return true;
+    for (size_t i = 0; i < s->found.count; i++)
+        if (is_ending(j, &s->found.host[i]) &&
+            !blacklist_has(&s->blacklist, s->found.host[i].name, clock_now()))
             return true;
     return j->config->host_discovery_script || (j->config->hostfile && !j->config->hosts) ||
            blacklist_next(&s->blacklist, clock_now()) != UINT64_MAX;

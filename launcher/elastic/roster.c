@@ -1,6 +1,7 @@
 #include "launcher/elastic/roster.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int roster_init(struct roster *r, uint32_t room)
 {
@@ -76,20 +77,30 @@ uint32_t roster_living(const struct roster *r)
     return n;
 }
 
-/* The first rank that has the state of the training; r->size: none has. */
-static uint32_t find_state(const struct roster *r)
+/* The first worker that has the state, though it is to leave. */
+static uint32_t find_holder(const struct roster *r)
 {
     for (uint32_t i = 0; i < r->size; i++) {
         const struct roster_worker *w = &r->worker[r->rank[i]];
         if (w->phase == ROSTER_MEMBER && (w->trained || w->first))
-            return i;
+            return r->rank[i];
     }
-    return r->size;
+    return UINT32_MAX;
 }
 
 bool roster_has_state(const struct roster *r)
 {
-    return find_state(r) < r->size;
+    for (uint32_t i = 0; i < r->size; i++) {
+        const struct roster_worker *w = &r->worker[r->rank[i]];
+        if (is_staying(w) && (w->trained || w->first))
+            return true;
+    }
+    return false;
+}
+
+bool roster_has_holder(const struct roster *r)
+{
+    return find_holder(r) != UINT32_MAX;
 }
 
 bool roster_is_broken(const struct roster *r)
@@ -191,11 +202,15 @@ int roster_advance(struct roster *r, uint32_t most)
     uint32_t *next = malloc((r->count ? r->count : 1) * sizeof *next), size = 0;
     if (!next)
         return -1;
-    if (roster_staying(r) == 0 && roster_ready(r) > 0 && roster_has_state(r)) /* newcomers get it */
-        next[size++] = r->rank[find_state(r)];
     for (uint32_t i = 0; i < r->size && size < most; i++)
         if (is_staying(&r->worker[r->rank[i]]))
             next[size++] = r->rank[i];
+    if (!roster_has_state(r) && find_holder(r) != UINT32_MAX) {
+        most = most < 2 ? 2 : most; /* it is to give the state to another one */
+        memmove(next + 1, next, size * sizeof *next);
+        next[0] = find_holder(r);
+        size++;
+    }
     size = add_ready(r, next, size, most);
     free(r->rank);
     r->rank = next;

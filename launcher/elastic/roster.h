@@ -45,8 +45,10 @@ uint32_t roster_staying(const struct roster *r);
 uint32_t roster_ready(const struct roster *r);
 uint32_t roster_starting(const struct roster *r); /* and will be ready */
 uint32_t roster_living(const struct roster *r);
-/* A member that lives has the state of the training, as far as memberships tell. */
+/* A member that lives and stays has the state of the training, as far as memberships tell. */
 bool roster_has_state(const struct roster *r);
+/* A member that lives has it, even if it is to leave. */
+bool roster_has_holder(const struct roster *r);
 /* A member of the newest membership has gone. */
 bool roster_is_broken(const struct roster *r);
 /* A member is to leave. */
@@ -66,8 +68,8 @@ bool roster_slot_is_taken(const struct roster *r, uint32_t host, uint32_t slot);
 void roster_enter(struct roster *r, uint32_t worker, uint32_t membership);
 /* The worker has left that membership, 0: none, and waits for the next one. */
 void roster_wait(struct roster *r, uint32_t worker, uint32_t left);
-/* Makes the next membership, of at most `most` ranks. If all members are to leave, one of them stays for one
- * membership more, so that newcomers get the state. -1: no memory. */
+/* Makes the next membership, of at most `most` ranks. When all that have the state are to leave, the first of
+ * them is rank 0 once more, even beyond `most`: the others get the state from it. -1: no memory. */
 int roster_advance(struct roster *r, uint32_t most);
 /* The worker's rank in the newest membership; UINT32_MAX: none. */
 uint32_t roster_rank_of(const struct roster *r, uint32_t worker);

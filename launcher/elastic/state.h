@@ -28,17 +28,19 @@ struct elastic {
     struct host_list list;   /* the job's: one for each session, with room */
     size_t names;            /* of list: those from here on are ours to free */
     uint64_t file_time;      /* of the hostfile, when it was read last */
-    struct outcome trouble;  /* the first cause of the change that is under way */
+    struct outcome trouble;  /* the first cause of the membership that comes next */
+    struct outcome first;    /* the first cause of the whole change, when memberships were named since */
     struct outcome needless; /* ends of workers that are of no use any more: nobody reads it */
     uint64_t ready_since;    /* when the first of the workers that are ready was so */
     uint64_t happened;       /* when something was noted that needs a membership; 0: nothing */
     struct elastic_change *change;
     size_t changes, change_room;
-    uint32_t wanted; /* the most ranks, by hvdctl resize; 0: nobody has asked */
-    bool finishing;  /* a rank has done its work */
-    bool discovers;  /* the discovery is open */
-    bool told_short; /* the user knows that there are too few ranks */
-    bool told_alone; /* likewise, that leaving ranks stay until others have come */
+    uint32_t wanted;  /* the most ranks, by hvdctl resize; 0: nobody has asked */
+    bool finishing;   /* a rank has done its work */
+    bool discovers;   /* the discovery is open */
+    bool told_short;  /* the user knows that there are too few ranks */
+    bool told_stay;   /* and that the hosts that are to go are still needed */
+    bool told_answer; /* and that the script fails */
 };
 
 /* Of each session. */
@@ -62,6 +64,12 @@ static inline struct elastic *elastic_of(const struct job *j)
 static inline struct elastic_host *elastic_host_of(const struct job *j, const struct host *h)
 {
     return job_host_state(j, &part_elastic, h);
+}
+
+/* The cause of a failure now: what began the change that is under way. */
+static inline const struct outcome *elastic_cause(const struct elastic *s)
+{
+    return s->first.failed ? &s->first : &s->trouble;
 }
 
 /* Something has happened: elastic.c considers it soon. */

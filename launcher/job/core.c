@@ -56,10 +56,19 @@ struct rank_state *job_rank_of_host(struct job *j, const struct host *h, uint32_
     return &j->rank[rank];
 }
 
+/* Hosts that were started and are not READY. Those that wait for their turn at a lease do not count. */
+static uint32_t count_on_their_way(const struct job *j)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < j->tally.next_to_start; i++)
+        n += host_state(&j->host[i]) < HOST_READY && !j->host[i].lease.held;
+    return n;
+}
+
 void job_start_hosts(struct job *j)
 {
     struct job_tally *t = &j->tally;
-    uint32_t on_their_way = t->next_to_start - t->ready - t->closed - t->held;
+    uint32_t on_their_way = count_on_their_way(j);
     while (t->next_to_start < j->host_count && on_their_way < FANOUT_MAX) {
         on_their_way++;
         host_start(&j->host[t->next_to_start++]);

@@ -123,7 +123,6 @@ struct job_agent {
 struct job_tally {
     uint32_t next_to_start; /* index of the first host that was not started */
     uint32_t ready, closed; /* hosts that have been READY; that are CLOSED */
-    uint32_t held;          /* hosts that wait for their turn to ask for a lease */
     uint32_t ranks_started, ranks_finished;
     uint32_t ranks_first; /* that the job begins with */
 };

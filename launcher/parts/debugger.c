@@ -137,9 +137,12 @@ static char *find_executable(const struct job *j, size_t program)
     return whole ? whole : strdup(path);
 }
 
+/* Workers that come later in an elastic job are not in the debugger's table, and are not stopped. */
 static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
 {
     struct debugger_state *s = state_of(j);
+    if (s->executable)
+        return 0;
     s->stops = j->config->stop_on_exec || mpir_is_wanted();
     s->executable = calloc(j->config->programs.count, sizeof *s->executable);
     if (mpir_begin(j->plan.size, e) == 0 && !s->executable)

@@ -98,7 +98,6 @@ void lease_order_held(struct job *j, struct host *h)
     struct lease_order_state *s = state_of(j);
     s->host[s->count++] = h;
     h->lease.held = true;
-    j->tally.held++;
     job_start_hosts(j);
     ask_next(j);
 }
@@ -108,7 +107,6 @@ static void release_host(struct job *j, struct host *h)
 {
     if (!state_of(j)->host)
         return;
-    j->tally.held -= h->lease.held;
     h->lease.held = false;
     ask_next(j);
 }

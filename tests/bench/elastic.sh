@@ -40,10 +40,40 @@ lost_host() { # adds the time from the cut until the end of the first step after
     ms+=("$(awk -v cut="$cut" '$1 == "first" { printf "%.0f", ($3 - cut - $5) / 1e6; exit }' "$out")")
 }
 
+# Instructions of a step: those of 400 steps less those of 100, on the rank that had the fewest. Ranks that wait for one another count
+# more of them.
+step_instructions() { # RANKS PROGRAM_OPTION OPTION... of hvdrun
+    local steps count=()
+    for steps in 100 400; do
+        # shellcheck disable=SC2086 # none, or one
+        count+=("$("$build/hvdrun" -np "$1" "${@:3}" valgrind --tool=callgrind --callgrind-out-file=/dev/null \
+            "$build/examples/train" --steps "$steps" --hidden 16 --global-batch 32 $2 2>&1 < /dev/null |
+            awk '/Collected :/ { if (!n || $NF < n) n = $NF } END { print n + 0 }')")
+    done
+    echo $(((count[1] - count[0]) / 300))
+}
+
+instruction_goals() {
+    local ranks run least fixed elastic commits one
+    have valgrind || { echo '  instructions of a step: there is no valgrind'; return 0; }
+    for ranks in 1 2; do
+        fixed='' elastic='' commits=''
+        for run in 1 2 3; do
+            one=$(step_instructions "$ranks" '') && [ "${fixed:-$one}" -lt "$one" ] || fixed=$one
+            one=$(step_instructions "$ranks" '' --min-np 1) && [ "${elastic:-$one}" -lt "$one" ] || elastic=$one
+            one=$(step_instructions "$ranks" --elastic --min-np 1) && [ "${commits:-$one}" -lt "$one" ] || commits=$one
+        done
+        printf '  instructions of a step of train, %d rank(s): %d, in an elastic job %d, with a commit in each step %d\n' "$ranks" "$fixed" "$elastic" "$commits"
+        least=$(awk -v a="$elastic" -v b="$fixed" 'BEGIN { printf "%.2f", (a > b ? a - b : b - a) / b * 100 }')
+        goal "instructions of a step, elastic against fixed, $ranks rank(s)" "$least" 1 ' %'
+    done
+}
+
 part_elastic() {
     local bytes=10000000 run
     local -a ms
     title "elastic jobs, 2x2 hosts x ranks: from the event to the end of the first step after it, less a step"
+    instruction_goals
     hosts_up 2 || return 0
     elastic_job "$scratch/elastic" "$build/bench/elastic_step" "$rounds" 65536
     still_goals 'a rank is killed, C' "$scratch/elastic" dies 100 300

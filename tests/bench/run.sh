@@ -32,7 +32,8 @@
 # growth     100, 1000 and 10,000 tensors in flight; what the engine takes while nobody wants anything
 # hosts      as allreduce, on 2 hosts x 1 rank, 2x2 and 4x1 (namespaces; root); 4 B beside a blocking exchange and two futex wakes
 # shaped     64 MiB over links of 1 Gbit/s and 1 ms, and of 300 Mbit/s, beside what iperf3 --bidir carries
-# elastic    ranks that are killed and replaced, and a host that is cut off: how long the others stand still, on 2x2 (namespaces; root)
+# elastic    ranks that are killed and replaced, and a host that is cut off: how long the others stand still, on 2x2 (namespaces; root);
+#            instructions of a step with and without --min-np (valgrind)
 # python     4 B and 64 MiB from torch and NumPy beside C; 64 MiB of ordinary memory beside the peers, here and on hosts; a step of
 #            ResNet-50 through DistributedOptimizer beside DDP over gloo; how much of it a backward pass hides; what an import costs
 # torch      torch.distributed on the backend hvd and on gloo, in one job: all_reduce, new_group, a step of DDP and of fully_shard; 64 MiB

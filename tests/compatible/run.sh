@@ -27,14 +27,14 @@ limit=120 # seconds for a command
 all_parts='options exits reports abi env'
 failed=0
 
-# COMMIT | PART SIGN the beginning of a line | why. It counts when the older commit does not contain COMMIT, which made the difference.
+# COMMIT | PART SIGN the beginning of a line | why. `job *, rank *:` stands for all ranks of env.txt. It counts when the older commit does not contain COMMIT, which made the difference.
 intended() {
     cat << 'END'
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-e0f879a6 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 19 | SHM_VERSION 19: names are forgotten, a host's buffer
-e0f879a6 | abi + hvdrun of present, libhvd of base: the control region has layout 19, this libhvd speaks 16 | SHM_VERSION 19: names are forgotten, a host's buffer
+57d713a5 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 20 | SHM_VERSION 20: a membership that waits
+57d713a5 | abi + hvdrun of present, libhvd of base: the control region has layout 20, this libhvd speaks 16 | SHM_VERSION 20: a membership that waits
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
@@ -52,6 +52,45 @@ e277fec | abi + hvd_options: /*     40 | the dimensions must be the same on all 
 e277fec | abi + hvd_options: /*     44 | hvd_options.shape takes the place of one
 e277fec | abi - hvd_options: /*     28 | hvd_options.will_wait takes its place
 e277fec | abi + hvd_options: /*     28 | an _async call as fast as a blocking one
+57d713a5 | options + hvdrun --blacklist-cooldown-range: | elastic jobs
+57d713a5 | options - hvdrun refuses --blacklist-cooldown-range | elastic jobs
+57d713a5 | options + hvdrun --elastic-timeout: | elastic jobs
+57d713a5 | options - hvdrun refuses --elastic-timeout | elastic jobs
+57d713a5 | options + hvdrun --host-discovery-script: | elastic jobs
+57d713a5 | options - hvdrun refuses --host-discovery-script | elastic jobs
+57d713a5 | options + hvdrun --max-num-proc: | elastic jobs
+57d713a5 | options - hvdrun refuses --max-np, --max-num-proc | elastic jobs
+57d713a5 | options + hvdrun --min-num-proc: | elastic jobs
+57d713a5 | options - hvdrun refuses --min-np, --min-num-proc | elastic jobs
+57d713a5 | options + hvdrun --max-restarts: | --reset-limit has a meaning of its own in elastic jobs
+57d713a5 | options + hvdrun --reset-limit: | --reset-limit has a meaning of its own in elastic jobs
+57d713a5 | options - hvdrun --reset-limit: | --reset-limit has a meaning of its own in elastic jobs
+57d713a5 | options + hvdrun --slots-per-host: | horovodrun's name --slots
+57d713a5 | options - hvdrun --slots-per-host: | horovodrun's name --slots
+57d713a5 | options + hvdrun help torch | the topic of torch.distributed
+57d713a5 | options + hvdrun refuses --nnodes, | torchrun's options are answered
+57d713a5 | options + hvdrun refuses --nproc-per-node, | torchrun's options are answered
+57d713a5 | options + hvdrun refuses --rdzv-backend, | torchrun's options are answered
+57d713a5 | options + hvdrun refuses --standalone | torchrun's options are answered
+57d713a5 | abi + T hvd_reset@@HVD_0 | elastic jobs
+57d713a5 | abi + extern int hvd_reset ( | elastic jobs
+57d713a5 | abi + T hvd_membership@@HVD_0 | elastic jobs
+57d713a5 | abi + extern int hvd_membership ( | elastic jobs
+57d713a5 | abi + T hvd_membership_changed@@HVD_0 | elastic jobs
+57d713a5 | abi + extern int hvd_membership_changed ( | elastic jobs
+57d713a5 | abi + T hvd_set_open@@HVD_0 | process sets that a few ranks open
+57d713a5 | abi + extern int hvd_set_open ( | process sets that a few ranks open
+57d713a5 | abi + T hvd_set_close@@HVD_0 | process sets that a few ranks open
+57d713a5 | abi + extern int hvd_set_close ( | process sets that a few ranks open
+57d713a5 | env + job *, rank *: HVD_WORKER= | a worker of an elastic job keeps its number when its rank changes
+57d713a5 | env + job *, rank *: GROUP_WORLD_SIZE | torchrun sets it
+57d713a5 | env + job *, rank *: ROLE_NAME | torchrun sets it
+57d713a5 | env + job *, rank *: ROLE_RANK | torchrun sets it
+57d713a5 | env + job *, rank *: ROLE_WORLD_SIZE | torchrun sets it
+57d713a5 | env + job *, rank *: TORCHELASTIC_ERROR_FILE | torchrun sets it
+57d713a5 | env + job *, rank *: TORCHELASTIC_RUN_ID | torchrun sets it
+57d713a5 | env + job *, rank *: TORCHELASTIC_USE_AGENT_STORE | torchrun sets it
+57d713a5 | env + job *, rank *: TORCH_NCCL_ASYNC_ERROR_HANDLING | torchrun sets it
 END
 }
 
@@ -242,8 +281,10 @@ judge() { # PART: reads differences
                 }
         }
         {
+            line = $0
+            sub(/job [0-9]+, rank [0-9]+:/, "job *, rank *:", line)
             for (i = 1; i <= n; i++)
-                if (index($0, start[i]) == 1) {
+                if (index(line, start[i]) == 1) {
                     used[i] = 1
                     print "intended: " start[i] " | " why[i]
                     next

@@ -1,6 +1,6 @@
 /* A worker of an elastic job: trainee STEPS [MS]. Each step takes MS milliseconds (10), and has a sum whose
  * result tells the number of ranks. TRAINEE has deeds of workers, WORKER:STEP:DEED,...: kill, exit (status
- * 3), leave (status 0 in the middle), hang, abort (hvd_abort) or late (2 s before hvd_reset).
+ * 3), leave (status 0 in the middle), hang, far (35 s), abort (hvd_abort) or late (2 s before hvd_reset).
  * Lines: "enter WORKER PID RANK SIZE MEMBERSHIP STEP", "left WORKER", "done WORKER STEP". */
 #include <signal.h>
 #include <stdio.h>
@@ -55,6 +55,8 @@ static void obey_wish(const char *what)
         _exit(0);
     else if (strcmp(what, "abort") == 0)
         hvd_abort("it was told to");
+    else if (strcmp(what, "far") == 0)
+        pause_ms(35000);
     else if (strcmp(what, "hang") == 0)
         pause_ms(3600000);
 }

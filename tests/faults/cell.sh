@@ -101,6 +101,17 @@ check_said() {
     [ -z "${VERBOSE:-}" ] || { echo "exit status $status after $took ms"; cat "$T/said"; }
 }
 
+# An elastic job that ends well has lost nothing: every rank has the value of all steps, and no process was replaced.
+check_training() {
+    local ranks
+    [[ $phase == elastic* ]] || return 0
+    expect_no "$T/out" '^wrong'
+    awk '$1 == "steps" && $2 in pid && pid[$2] != $3 {exit 1} $1 == "steps" {pid[$2] = $3}' "$T/out" || fail 'a worker has another process'
+    [ "$status" = 0 ] || return 0
+    ranks=$(sed -n 's/^right [0-9]* [0-9]* //p' "$T/out" | sort -u)
+    [ "$(grep -c '^right ' "$T/out")" = "${ranks:-no}" ] || fail "not all ranks ended well: $(grep -E '^(right|left)' "$T/out")"
+}
+
 trap tidy EXIT
 prepare
 "phase_$phase"
@@ -114,10 +125,11 @@ judge_time "$took" "$within" 'hvdrun ended'
 stop_status
 [[ $status =~ ^($wanted)$ ]] || fail "exit status is $status, not $wanted: $(grep -vE '(trace|debug|info): ' "$T/err")"
 check_said
+check_training
 told
 repair
 in_time "$clean" 5 'all was gone' all_gone head node1 node2 || fail "processes were left: $(leftovers)"
 in_time "$clean" 3 'all files were gone' no_files_left || fail "files were left: $(files_left)"
 end_connections
 [ -z "$late" ] || { echo "too late: $late"; exit 76; }
-echo "$took ms${told:+, rank 0 was told after $told ms}"
+echo "$took ms${told:+, rank 0 was told after $told ms}${went_on:+, it went on after $went_on ms}"

@@ -59,12 +59,15 @@ aim() {
         targets[i]=
         case $one in
         reader) targets[i]=$reader ;;
-        host | network | disk | files | processes | memory | files-of-output | nobody) continue ;;
+        host | network | disk | files | processes | memory | files-of-output | script | nobody) continue ;;
         *) targets[i]=$(as_here "$(host_of "$one")" $(pids_of "$one") | tr '\n' ' ') ;;
         esac
         [ -n "${targets[i]}" ] || (fail "no $one to ${verbs[i]}") || exit 75
     done
     first_session=$(pids_of session)
+    membership=$(membership_now)
+    [ "$phase" != elastic-change ] || membership=2 # which is under way
+    runs=$([ ! -e "$mark/runs" ] || wc -l < "$mark/runs")
 }
 
 hit() {
@@ -95,6 +98,7 @@ hit_one() { # VICTIM VERB PIDS
     files.starve) leave_no_files ;;
     processes.starve*) leave_processes "${2#starve}" ;;
     memory.starve) : > "$mark/eat" ;;
+    script.*) change_script "$2" ;;
     files-of-output.fill) fill_output ;;
     terminal.close) kill -USR1 $pids ;;
     nobody.*) : ;;
@@ -102,6 +106,20 @@ hit_one() { # VICTIM VERB PIDS
     *.twice) kill -TERM $pids; sleep 0.3; kill -TERM $pids ;;
     *.*) kill "-${2^^}" $pids ;;
     esac
+}
+
+# shellcheck disable=SC2016 # of the script
+change_script() { # VERB
+    case $1 in
+    fail) echo 'exit 3' ;;
+    hang) echo 'sleep 1000' ;;
+    empty) echo 'exit 0' ;;
+    blink) echo '[ -e blinked ] || { : > blinked; exit 0; }' ;; # one empty answer
+    swap) echo 'echo node2:4; exit 0' ;;
+    flap) echo '[ $(($(wc -l < runs) % 2)) = 0 ] || { grep -v node2 hosts; exit 0; }' ;;
+    esac > "$mark/mode.new"
+    mv "$mark/mode.new" "$mark/mode"
+    [ "$1" = hang ] || until_true 8 each_run 3
 }
 
 fill_disk() { # where the job's directory is, or will be: not one more file, not one more byte
@@ -165,8 +183,18 @@ release() {
         ;;
     draining) cat <&7 > "$T/out" & reader=$! ;;
     esac
+    rm -f "$mark/hold"
     case $after in
     go) : > "$mark/go" ;;
+    on)
+        until_true 15 goes_on || fail "the job did not go on: $(grep -vE '(trace|debug|info): ' "$T/err" | tail -n 3)"
+        went_on=$(since_fault)
+        : > "$mark/go"
+        ;;
+    flaps)
+        until_true 20 each_run 8
+        : > "$mark/go"
+        ;;
     term) there head "kill -TERM $(pids_of hvdrun)" ;;
     twice) there head "n=$(pids_of hvdrun); kill -TERM \$n; sleep 0.3; kill -TERM \$n" ;;
     esac

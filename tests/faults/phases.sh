@@ -13,7 +13,7 @@ launch() { # the worker's phase
     [ -p "$sink" ] || : > "$T/out"
     # A shell without job control has its background commands ignore SIGINT.
     "$hosts" exec head env --default-signal=INT,QUIT HOME=/root "${program[@]}" --grace "$grace" "${options[@]}" \
-        -H "${placement:-node1:1,node2:1}" "$BUILD/tests/fault-worker" "$1" "$mark" < /dev/null > "$sink" 2> "$T/err" &
+        "${hosts_option[@]:--H}" "${placement:-node1:1,node2:1}" "$BUILD/tests/fault-worker" "$1" "$mark" < /dev/null > "$sink" 2> "$T/err" &
     pid=$!
 }
 
@@ -126,4 +126,79 @@ phase_teardown() { # the job is being ended, and the workers use their time of g
     there head "kill -TERM $(pids_of hvdrun)"
     reached 'the workers were asked to end' marked term.0 term.1
     ! has_ended || fail "hvdrun has ended"
+}
+
+# ---- elastic jobs -------------------------------------------------------------------------------------------------------
+# Worker 0 is on node1, worker 1 on node2, workers 2 and 3 beside hvdrun: three engines.
+train() { # SIZE
+    launch elastic
+    reached 'all ranks have taken a step' out_has "^steps [0-9]+ [0-9]+ $1 1 " "$1"
+    reached 'each has left a grandchild' marked grandchild.1
+}
+
+phase_elastic() {
+    options+=(-np 4 --min-np 1 --elastic-timeout 4)
+    placement=${placement:-node1:1,node2:1,localhost:2}
+    train 4
+}
+
+phase_elastic-first() { # rank 0 and the job's first engine are on node2
+    placement=node2:1,node1:1,localhost:2
+    phase_elastic
+}
+
+phase_elastic-pair() { # both ranks of node2 are hit
+    placement=node1:1,node2:2,localhost:1
+    phase_elastic
+}
+
+# The same fault has hit node2 before; its cool-down is over, and the job has taken it again.
+phase_elastic-again() {
+    options+=(--blacklist-cooldown-range 1 1)
+    phase_elastic
+    aim
+    hit
+    until_true 12 goes_on || fail "the job did not go on after the first fault: $(tail -n 3 "$T/err")"
+    repair
+    ! hit_by network.cut || "$hosts" heal node2
+    reached 'node2 was taken again' whole_again
+}
+
+whole_again() { # by a membership that is not the first one
+    [ -n "$(pids_of worker)" ] && [ "$(membership_now)" -gt 1 ] && out_has "^steps [0-9]+ [0-9]+ 4 $(membership_now) " 1
+}
+
+# Worker 3 was killed, and the ranks change. Worker 2 keeps the others waiting in hvd_reset until after the fault.
+phase_elastic-change() {
+    phase_elastic
+    : > "$mark/hold"
+    there head "kill -KILL $(cat "$mark/head.3")"
+    reached 'the others are in hvd_reset' marked resets.0 resets.1 resets.2
+    sleep 0.1
+    [ "$(membership_now)" = 1 ] || fail "the ranks have changed already"
+}
+
+# The hosts are those of a script. While `mode` is empty it prints what `hosts` has.
+phase_elastic-script() {
+    printf 'node1:1\nnode2:1\nlocalhost:2\n' > "$mark/hosts"
+    : > "$mark/mode"
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\ncd %s\ndate +%%s >> runs\n. ./mode\ncat hosts\n' "$mark" > "$T/script"
+    chmod +x "$T/script"
+    hosts_option=(--blacklist-cooldown-range 1 1 --host-discovery-script)
+    placement=$T/script
+    phase_elastic
+}
+
+membership_now() {
+    awk '$1 == "steps" && $5 > n {n = $5} END {print n + 0}' "$T/out"
+}
+
+# Ranks of a later membership than that of the fault have taken a step, or hvdrun has ended.
+goes_on() {
+    has_ended || [ "$(membership_now)" -gt "$membership" ]
+}
+
+each_run() { # COUNT: the script has run so many times since
+    [ "$(wc -l < "$mark/runs")" -ge $((runs + $1)) ]
 }

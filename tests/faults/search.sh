@@ -55,8 +55,8 @@ host_of() { # VICTIM
 
 pids_of() { # VICTIM: as its host numbers them
     case $1 in
-    worker) worker_of 1 ;;
-    peer) worker_of 0 ;;
+    worker) case $phase in elastic*) workers_on node2 ;; *) worker_of 1 ;; esac ;;
+    peer) case $phase in elastic*) workers_on node1 ;; *) worker_of 0 ;; esac ;;
     grandchild) on 2 'grep -lx grandchild /proc/[0-9]*/comm' | cut -d/ -f3 ;;
     held) strangers node2 | awk '$3 ~ /^T/ {print $1}' ;;
     session) agents | tail -n 1 ;;
@@ -76,6 +76,11 @@ worker_of() { # RANK: while it runs
     { read -r number < "$mark/worker.$1"; } 2>/dev/null || return 0
     [[ "$1 $phase" = '0 together'* ]] || [ "$1" = 1 ] || host=node1
     strangers "$host" | awk -v number="$number" '$1 == number {print $1}'
+}
+
+workers_on() { # HOST: those of an elastic job that live
+    # shellcheck disable=SC2046
+    strangers "$1" | awk -v numbers=" $(cat "$mark/$1".* 2> /dev/null | tr '\n' ' ')" 'index(numbers, " " $1 " ") {print $1}'
 }
 
 # The guard first, then its child, the session; a child of that one is a worker to be.

@@ -8,7 +8,7 @@
  * Every rank first leaves a double-forked grandchild in a session of its own that ignores SIGTERM and keeps
  * the rank's output open: whatever the cell does, that one has to go too. Rank 1 is the one that stays behind
  * in collective phases. In a phase that is named after an operation both ranks do that one over and over, on
- * megabytes, so the fault comes at any moment of it. */
+ * megabytes, so the fault comes at any moment of it. elastic.c has the elastic phases. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -21,23 +21,24 @@
 #include <unistd.h>
 
 #include "hvd.h"
+#include "tests/faults/worker.h"
 
 static const char *directory;
 static int rank;
 
-static void path_of(char *out, size_t size, const char *name)
+void fault_path(char *out, size_t size, const char *name)
 {
     snprintf(out, size, "%s/%s", directory, name);
 }
 
 /* Nobody sees the file before its number is in it. */
-static void mark_number(const char *what, long long number)
+void fault_mark_number(const char *what, long long number)
 {
     char name[64], new_name[72], path[512], new_path[512], text[32];
     snprintf(name, sizeof name, "%s.%d", what, rank);
     snprintf(new_name, sizeof new_name, ".%s", name);
-    path_of(path, sizeof path, name);
-    path_of(new_path, sizeof new_path, new_name);
+    fault_path(path, sizeof path, name);
+    fault_path(new_path, sizeof new_path, new_name);
     int n = snprintf(text, sizeof text, "%lld\n", number);
     int fd = open(new_path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0)
@@ -47,17 +48,17 @@ static void mark_number(const char *what, long long number)
     close(fd);
 }
 
-static void mark(const char *what)
+void fault_mark(const char *what)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    mark_number(what, now.tv_sec * 1000000LL + now.tv_nsec / 1000);
+    fault_mark_number(what, now.tv_sec * 1000000LL + now.tv_nsec / 1000);
 }
 
 static void on_term(int number)
 {
     (void)number;
-    mark("term");
+    fault_mark("term");
 }
 
 static void eat(void)
@@ -72,8 +73,8 @@ static void eat(void)
 static void stay(void)
 {
     char go[512], food[512];
-    path_of(go, sizeof go, "go");
-    path_of(food, sizeof food, "eat");
+    fault_path(go, sizeof go, "go");
+    fault_path(food, sizeof food, "eat");
     while (access(go, F_OK) != 0) {
         if (rank == 1 && access(food, F_OK) == 0)
             eat();
@@ -90,7 +91,7 @@ static void leave_grandchild(void)
         setsid();
         signal(SIGTERM, SIG_IGN);
         prctl(PR_SET_NAME, "grandchild");
-        mark("grandchild");
+        fault_mark("grandchild");
         for (;;)
             pause();
     }
@@ -99,7 +100,7 @@ static void leave_grandchild(void)
 
 static int failed(const char *what)
 {
-    mark("failed");
+    fault_mark("failed");
     fprintf(stderr, "rank %d: %s: %s\n", rank, what, hvd_last_error());
     return 1;
 }
@@ -109,7 +110,7 @@ static int in_collective(void)
     static float in[256], out[256];
     if (rank == 1)
         stay();
-    mark("collective");
+    fault_mark("collective");
     if (hvd_allreduce("sum", in, out, 256, HVD_FLOAT32, HVD_SUM, NULL))
         return failed("hvd_allreduce");
     return hvd_shutdown() ? failed("hvd_shutdown") : 0;
@@ -180,10 +181,10 @@ static int moving(const char *phase)
         i++;
     if (i == sizeof operations / sizeof *operations)
         return -1;
-    path_of(go, sizeof go, "go");
+    fault_path(go, sizeof go, "go");
     for (int round = 0; !may_end; round++) {
         if (round == ROUNDS)
-            mark(phase);
+            fault_mark(phase);
         if (operations[i].run())
             return failed(phase);
         may_end = access(go, F_OK) == 0;
@@ -197,11 +198,11 @@ static int with_library(const char *phase)
 {
     bool wire_up = strcmp(phase, "wire-up") == 0;
     if (wire_up && rank == 1) {
-        mark("wire-up");
+        fault_mark("wire-up");
         stay();
     }
     if (wire_up && rank == 0)
-        mark("wire-up");
+        fault_mark("wire-up");
     if (hvd_init())
         return failed("hvd_init");
     if (strcmp(phase, "collective") == 0)
@@ -209,7 +210,7 @@ static int with_library(const char *phase)
     int status = moving(phase);
     if (status >= 0)
         return status;
-    mark(phase);
+    fault_mark(phase);
     stay();
     return hvd_shutdown() ? failed("hvd_shutdown") : 0;
 }
@@ -218,25 +219,26 @@ static int with_library(const char *phase)
 static int writing(bool endless)
 {
     char go[512];
-    path_of(go, sizeof go, "go");
+    fault_path(go, sizeof go, "go");
     for (int i = 0; endless ? access(go, F_OK) != 0 : i < 2500; i++) {
         printf("<%d:%06d:abcdefghijklmnopqrstuvwxyz0123456789>\n", rank, i);
         if (i == 100)
-            mark("output");
+            fault_mark("output");
     }
     fflush(stdout);
-    mark("written");
+    fault_mark("written");
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    const char *number = getenv("HVD_RANK");
+    const char *number = getenv("HVD_WORKER"); /* of elastic jobs */
+    number = number ? number : getenv("HVD_RANK");
     if (argc != 3 || !number)
         return 2;
     directory = argv[2];
     rank = (int)strtol(number, NULL, 10);
-    mark_number("worker", getpid());
+    fault_mark_number("worker", getpid());
     leave_grandchild();
     if (strcmp(argv[1], "output") == 0)
         return writing(true);
@@ -244,10 +246,10 @@ int main(int argc, char **argv)
         return writing(false);
     if (strcmp(argv[1], "teardown") == 0) {
         signal(SIGTERM, on_term);
-        mark("running");
+        fault_mark("running");
         stay();
         for (;;)
             pause();
     }
-    return with_library(argv[1]);
+    return strncmp(argv[1], "elastic", 7) == 0 ? fault_train() : with_library(argv[1]);
 }

@@ -1,5 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Elastic jobs on one host: a rank dies and the others go on, in the same processes; others take its place; too few are left.
+# Cases with the names of Horovod's elastic tests are here and in elastic_hosts.sh: single rank failure, fault tolerance without
+# scaling, all ranks failure, all hosts blacklisted, min hosts timeout, reset limit, resurrecting blacklisted hosts, hosts added and
+# removed.
 limit=60
 
 TRAINEE_PROGRAM=$BUILD/tests/trainee # its source says what it does
@@ -31,7 +34,7 @@ expect_same_processes() {
     awk '$1 == "enter" && $2 in pid && pid[$2] != $3 {exit 1} $1 == "enter" {pid[$2] = $3}' "$T/out" || fail 'a worker has another process'
 }
 
-case_a_rank_dies_and_the_others_go_on() {
+case_single_rank_failure() {
     TRAINEE=1:5:kill hvd --report "$T/report.json" -np 3 --min-np 1 "$TRAINEE_PROGRAM" 30
     expect_status 0
     expect_count 3 '^enter . [0-9]+ . 3 1 0$' "$T/out"
@@ -90,6 +93,17 @@ case_another_takes_its_place() {
     expect_err 'the job goes on with 3 ranks \(membership 3: 0 left, 1 came\)'
 }
 
+# The second cool-down is twice as long as the first one. Each is up to a second longer, by chance.
+slow_resurrecting_blacklisted_hosts_exponential_backoff() {
+    command -v python3 > /dev/null || skip 'no python3'
+    TRAINEE=1:5:kill,3:400:kill hvd --report "$T/report.json" -np 3 --min-np 1 --blacklist-cooldown-range 1 8 "$TRAINEE_PROGRAM" 1000
+    expect_status 0
+    expect_count 3 '^done . 1000$' "$T/out"
+    python3 -c 'import json, sys
+died, came, died_again, came_again = [m["at"] for m in json.load(open(sys.argv[1]))["memberships"]]
+assert 1 <= came - died and 2 <= came_again - died_again, (died, came, died_again, came_again)' "$T/report.json" 2> "$T/python" || fail "$(tail -n 1 "$T/python")"
+}
+
 case_without_a_cool_down_it_is_not_taken_again() {
     TRAINEE=1:5:kill hvd -np 2 --min-np 1 --max-np 4 -H localhost:2 "$TRAINEE_PROGRAM" 150
     expect_status 0
@@ -129,7 +143,7 @@ case_too_few_wait_for_a_cool_down() {
     expect_count 2 '^done . 30$' "$T/out"
 }
 
-case_too_few_for_too_long() {
+case_min_hosts_timeout() {
     mark_time
     TRAINEE=1:5:exit hvd -np 2 --min-np 2 --blacklist-cooldown-range 60 90 --elastic-timeout 1 "$TRAINEE_PROGRAM" 30
     expect_status 3
@@ -137,7 +151,7 @@ case_too_few_for_too_long() {
     expect_err '1 rank is left of at least 2 \(--min-np\), and no others came within 1 s \(--elastic-timeout\)'
 }
 
-case_all_ranks_fail() {
+case_all_ranks_failure() {
     TRAINEE=0:5:exit,1:5:exit hvd -np 2 --min-np 1 "$TRAINEE_PROGRAM" 30
     expect_status 3
     expect_err 'the job cannot go on: no rank is left that has the state of the training'
@@ -151,7 +165,7 @@ case_elastic_first_then_restarts() {
     expect_count 2 '^done . 20$' "$T/out"
 }
 
-case_the_reset_limit() {
+case_reset_limit() {
     TRAINEE=1:5:kill,2:10:kill hvd -np 4 --min-np 1 --reset-limit 1 "$TRAINEE_PROGRAM" 30
     expect_status 137
     expect_err 'worker 2, pid [0-9]+\) failed: killed by signal 9'
@@ -372,7 +386,7 @@ case_the_only_host_shall_leave() {
     expect_status 0
     expect_count 2 '^done . 150$' "$T/out"
     expect_err '^hvdrun: the ranks on localhost leave at their next commit: its user asked for that with hvdctl: the room is painted$'
-    expect_err '^hvdrun: without them 0 of at least 1 ranks? \(--min-np\) would be left: they stay until others have come$'
+    expect_err '^hvdrun: without the hosts that are to go, 0 ranks are left of at least 1 \(--min-np\); the ranks go on until others come$'
 }
 
 # A rank that hangs is ended, and the others go on.

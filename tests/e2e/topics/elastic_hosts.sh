@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Elastic jobs on several hosts: hosts are lost, come and go.
+# Elastic jobs on several hosts: hosts are lost, come and go. elastic.sh has the other cases with the names of Horovod's tests.
 hosts=2
 limit=60
 
@@ -10,7 +10,7 @@ hosts_are() { # LINE...
     mv "$T/hosts.new" "$T/hosts"
 }
 
-case_a_rank_dies() {
+case_fault_tolerance_without_scaling() {
     TRAINEE=2:5:kill hvd -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 30
     expect_status 0
     expect_out '^enter 3 [0-9]+ 2 3 2 5$'
@@ -23,6 +23,19 @@ case_all_ranks_of_a_host_die() {
     expect_status 0
     expect_out '^enter 2 [0-9]+ 0 2 [23] 5$'
     expect_count 2 '^done . 30$' "$T/out"
+}
+
+# Unlike Horovod's jobs, ours goes on with the other ranks of these hosts. No host can get new ones, so too few are the end at once.
+case_all_hosts_blacklisted() {
+    TRAINEE=0:5:exit,2:20:exit hvd -np 4 -H $H1:2,$H2:2 --min-np 2 "$TRAINEE_PROGRAM" 150
+    expect_status 0
+    expect_count 2 '^done . 150$' "$T/out"
+    expect_no "$T/out" '^enter [4-9]'
+    mark_time
+    TRAINEE=0:5:exit,2:20:exit hvd -np 4 -H $H1:2,$H2:2 --min-np 3 "$TRAINEE_PROGRAM" 150
+    expect_status 3
+    expect_within 10
+    expect_err 'the job cannot go on: 2 ranks are left of at least 3 \(--min-np\)'
 }
 
 case_encrypted() {
@@ -44,15 +57,33 @@ case_a_host_is_cut_off() {
     leave_within=10
 }
 
+kill_session() { # HOST NUMBER
+    on "$1" "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/hvdagent' ] || echo \${d#/proc/}; done | sort -n | tail -n 1 | xargs kill -9"
+}
+
 case_a_killed_session() {
     needs_kind ns
     start -np 4 -H $H1:2,$H2:2 --min-np 1 "$TRAINEE_PROGRAM" 150
     until_out 10 '^enter' 4
-    on 2 "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/hvdagent' ] || echo \${d#/proc/}; done | sort -n | tail -n 1 | xargs kill -9"
+    kill_session 2
     stop_status
     expect_status 0
     expect_err "host $H2 was lost.*; the job goes on with 2 ranks"
     expect_count 2 '^done . 150$' "$T/out"
+}
+
+# A host that was lost is taken again after its cool-down, each time.
+case_resurrecting_blacklisted_hosts() {
+    needs_kind ns
+    start -np 4 -H $H1:2,$H2:2 --min-np 1 --blacklist-cooldown-range 1 1 "$TRAINEE_PROGRAM" 800
+    until_out 10 '^enter' 4
+    kill_session 2
+    until_out 15 '^enter . [0-9]+ . 4 [2-9] ' 4
+    kill_session 2
+    until_out 15 '^enter . [0-9]+ . 4 [2-9] ' 8
+    stop_status
+    expect_status 0
+    expect_count 4 '^done . 800$' "$T/out"
 }
 
 case_a_killed_engine_costs_its_host() {
@@ -66,8 +97,21 @@ case_a_killed_engine_costs_its_host() {
     expect_count 2 '^done . 150$' "$T/out"
 }
 
+# Two hosts come at once, are linked to one another, and the step takes longer than the engines' limit for links, 30 s.
+slow_newcomers_wait_for_a_far_commit() {
+    needs_kind ns
+    hosts_are "$H1:1"
+    TRAINEE=0:50:far start -np 1 --min-np 1 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 300
+    until_out 10 '^enter' 1
+    hosts_are "$H1:1" "$H2:1" localhost:1
+    stop_status
+    expect_status 0
+    expect_no "$T/err" 'cannot reach|was lost'
+    expect_count 3 '^done . 300$' "$T/out"
+}
+
 # The discovery script's hosts: one comes, one goes.
-case_hosts_come_and_go() {
+case_hosts_added_and_removed() {
     hosts_are "$H1:2"
     start -np 2 --min-np 1 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 1000
     until_out 10 '^enter' 2
@@ -81,6 +125,34 @@ case_hosts_come_and_go() {
     expect_out '^done 2 1000$'
     expect_err 'the job goes on with 3 ranks \(membership 2: 0 left, 1 came\)'
     expect_err 'the job goes on with 1 rank \(membership 3: 2 left, 0 came\)'
+}
+
+# All hosts at once: a rank that is to leave first gives the state to the new ones.
+case_all_hosts_are_exchanged() {
+    hosts_are "$H1:2"
+    start -np 2 --min-np 1 --max-np 2 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 600
+    until_out 10 '^enter' 2
+    hosts_are "$H2:2"
+    until_out 15 '^left' 2
+    stop_status
+    expect_status 0
+    expect_count 2 '^done [23] 600$' "$T/out"
+    expect_out '^enter 2 [0-9]+ 0 . [34] [1-9][0-9]+$'
+}
+
+# An empty answer is no reason to end a job whose ranks are all there.
+case_a_script_that_names_no_host_for_a_moment() {
+    hosts_are "$H1:1" "$H2:1"
+    start -np 2 --min-np 1 --host-discovery-script "cat $T/hosts" "$TRAINEE_PROGRAM" 500
+    until_out 10 '^enter' 2
+    : > "$T/hosts.new"
+    mv "$T/hosts.new" "$T/hosts"
+    until_true 10 grep -q 'without the hosts that are to go, 0 ranks are left of at least 1' "$T/err" || fail 'the user was not told'
+    hosts_are "$H1:1" "$H2:1"
+    stop_status
+    expect_status 0
+    expect_count 2 '^done . 500$' "$T/out"
+    expect_count 2 '^enter' "$T/out"
 }
 
 case_a_hostfile_is_read_again() {

@@ -78,7 +78,7 @@ case_a_drained_node_is_left() {
     stop_job # no other host takes over: the ranks stay to the end
     expect_status 0
     expect_err '^hvdrun: the ranks on localhost leave at their next commit: root asked for that with hvdctl: a new kernel$'
-    expect_err 'they stay until others have come$'
+    expect_err 'the ranks go on until others come$'
     all_over
     shut
 }

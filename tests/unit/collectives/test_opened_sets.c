@@ -352,7 +352,7 @@ static int come_and_go(const struct job *job, int rank)
     }
     own = memory_of(getpid()) - own;
     engines = memory_of(engine) - engines;
-    if (getenv("ASAN_OPTIONS")) /* sanitizers keep freed memory for a while */
+    if (getenv("ASAN_OPTIONS") || getenv("TSAN_OPTIONS")) /* sanitizers keep freed memory for a while */
         own = engines = 0;
     if (own > 512 || engines > 512)
         fprintf(stderr, "rank %d: %ld KiB more, its engine: %ld KiB more\n", rank, own, engines);

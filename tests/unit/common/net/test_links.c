@@ -264,6 +264,68 @@ START_TEST(links_are_kept_for_the_next_epoch)
 }
 END_TEST
 
+/* Host `place` was alone until now, and is one of three hosts. */
+static void join_three(struct job *job, uint32_t place, bool patient)
+{
+    static const char *const loopback[] = {"127.0.0.1"};
+    static const uint32_t new[] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
+    struct links_group group = {.epoch = 4, .self = place, .hosts = 3, .from = new, .name = names};
+    struct host *h = &job->host[place];
+    group.patient = patient;
+    ck_assert_int_eq(links_regroup(h->links, &group, links_time, NULL), 0);
+    ck_assert_int_eq(watch_for(h, place, links_fd(h->links), EPOLLIN), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        if (i != place)
+            ck_assert_int_eq(
+                links_connect(h->links, i, loopback, 1, links_port(job->host[i].links), links_time, NULL), 0);
+}
+
+/* Two hosts come, and are linked to one another at once. Alpha comes to that epoch long after their limit. */
+START_TEST(newcomers_wait_for_a_far_commit)
+{
+    struct job job;
+    links_last = true;
+    job_new(&job, 1, 2000, 400);
+    for (uint32_t i = 1; i < 3; i++) {
+        job.host[i].index = i;
+        job.host[i].epoll = job.epoll;
+        job.host[i].links = new_links_at(&job, i, 0, job.key, 2000, 400);
+    }
+    job.hosts = 3;
+    join_three(&job, 1, true);
+    join_three(&job, 2, true);
+    uint64_t begin = links_time;
+    while (links_time < begin + 1500 * NSEC_PER_MSEC)
+        turn(&job);
+    ck_assert_uint_eq(TOTAL(&job, ready), 2);
+    ck_assert_str_eq(job.host[1].why.text, "");
+    ck_assert_str_eq(job.host[2].why.text, "");
+    join_three(&job, 0, false);
+    RUN_UNTIL(&job, TOTAL(&job, ready) == 6);
+    job_down(&job);
+}
+END_TEST
+
+/* The limit begins with the link to the first host, where rank 0 is. */
+START_TEST(newcomers_do_not_wait_for_one_another)
+{
+    struct job job;
+    links_last = true;
+    job_new(&job, 1, 2000, 400);
+    job.host[1].index = 1;
+    job.host[2].index = 2;
+    job.host[1].epoll = job.host[2].epoll = job.epoll;
+    job.host[1].links = new_links_at(&job, 1, 0, job.key, 2000, 400);
+    job.host[2].links = new_links_at(&job, 2, 0, job.key, 2000, 400);
+    job.hosts = 3;
+    join_three(&job, 0, false);
+    join_three(&job, 1, true);
+    RUN_UNTIL(&job, job.host[1].lost[2]);
+    ck_assert(job.host[0].why.code);
+    job_down(&job);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("links");
@@ -277,6 +339,8 @@ int main(void)
     tcase_add_test(c, last_words_are_read_after_a_send_has_failed);
     tcase_add_test(c, silence_ends_a_link);
     tcase_add_test(c, links_are_kept_for_the_next_epoch);
+    tcase_add_test(c, newcomers_wait_for_a_far_commit);
+    tcase_add_test(c, newcomers_do_not_wait_for_one_another);
     suite_add_tcase(s, c);
     c = tcase_create("encrypted");
     tcase_set_timeout(c, 20);

@@ -127,22 +127,23 @@ START_TEST(members_that_have_the_state)
 }
 END_TEST
 
-/* The first stays until newcomers have its state. */
-START_TEST(one_of_those_that_all_leave_stays)
+/* All that have the state are to leave: the first of them gives it to a newcomer before it goes. */
+START_TEST(a_leaver_gives_the_state_away)
 {
+    static const uint32_t with_leaver[] = {0, 4}, without[] = {4};
+    ck_assert_uint_eq(roster_add(&roster, 2, 0), 4);
     for (uint32_t i = 0; i < 4; i++)
         roster.worker[i].leaves = true;
-    ck_assert(roster_has_state(&roster) && roster_staying(&roster) == 0);
-    ck_assert_uint_eq(roster_add(&roster, 2, 0), 4);
+    ck_assert(!roster_has_state(&roster) && roster_has_holder(&roster));
     roster_wait(&roster, 4, 0);
-    roster.worker[0].phase = ROSTER_GONE;
-    ck_assert_int_eq(roster_advance(&roster, 100), 0);
-    ck_assert_uint_eq(roster.size, 2);
-    ck_assert_uint_eq(roster.rank[0], 1);
-    ck_assert_uint_eq(roster.rank[1], 4);
-    ck_assert_int_eq(roster_advance(&roster, 100), 0);
-    ck_assert_uint_eq(roster.size, 1);
-    ck_assert_uint_eq(roster.rank[0], 4);
+    ck_assert_int_eq(roster_advance(&roster, 1), 0);
+    expect_ranks(2, 2, with_leaver);
+    roster_enter(&roster, 0, 2);
+    roster_enter(&roster, 4, 2);
+    ck_assert_int_eq(roster_advance(&roster, 1), 0);
+    expect_ranks(3, 1, without);
+    roster.worker[4].phase = ROSTER_GONE;
+    ck_assert(!roster_has_holder(&roster));
 }
 END_TEST
 
@@ -179,7 +180,7 @@ int main(void)
     tcase_add_test(c, all_may_wait_without_a_change);
     tcase_add_test(c, who_is_of_no_use_at_the_end);
     tcase_add_test(c, members_that_have_the_state);
-    tcase_add_test(c, one_of_those_that_all_leave_stays);
+    tcase_add_test(c, a_leaver_gives_the_state_away);
     tcase_add_test(c, who_never_called_hvd_init_is_not_needless);
     tcase_add_test(c, slots_and_room);
     suite_add_tcase(s, c);

@@ -1,0 +1,179 @@
+"""A job that trains with PyTorch while random ranks die, and random slots come and go. HVD_SEED and HVD_EVENTS choose a run."""
+# RANKS = 0
+# LIMIT = 1200
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from collections import defaultdict
+
+from elastic_jobs import begin_elastic, parse_line
+from programs import run_program, slow
+import torch_case  # noqa: F401 - skips the module where there is no torch
+
+PROGRAM = """
+import json, os, sys, time
+def say(*what):
+    os.write(1, (json.dumps(what) + "\\n").encode())
+worker = int(os.environ.get("HVD_WORKER", os.environ["HVD_RANK"]))
+say("begin", worker, os.getpid())
+import torch
+import horovod.torch as hvd
+hvd.init()
+torch.set_num_threads(1)
+torch.manual_seed(5)
+BATCH = 48  # of all ranks together
+STEPS = int(os.environ.get("TEST_STEPS", 0))
+inputs, targets = torch.randn(20 * BATCH, 8), torch.randn(20 * BATCH, 1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), op=hvd.Sum)
+
+def step(number):  # returns the mean loss of the whole batch, whatever ranks share it
+    share = slice(number % 20 * BATCH + hvd.rank(), (number % 20 + 1) * BATCH, hvd.size())
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(inputs[share]), targets[share], reduction="sum") / BATCH
+    loss.backward()
+    optimizer.step()
+    time.sleep(0 if STEPS else 0.01)  # most events find the model changed, and the change not committed
+    return hvd.allreduce(loss.detach(), op=hvd.Sum, name="loss").item()
+
+@hvd.elastic.run
+def train(state):
+    say("enter", worker, os.getpid(), hvd.size(), hvd.elastic.membership(), state.step)
+    while not state.over:
+        loss = step(state.step)
+        if hvd.rank() == 0:
+            say("loss", state.step, loss)
+        state.step += 1
+        over = state.step == STEPS or os.path.exists(os.environ["TEST_END"])
+        state.over = bool(hvd.allreduce(torch.tensor([int(over)]), op=hvd.Max, name="over"))
+        state.commit()
+
+state = hvd.elastic.TorchState(model, optimizer, step=0, over=False)
+try:
+    train(state)
+except SystemExit:
+    say("left", worker)
+    raise
+say("done", worker, state.step)
+"""
+
+
+class Job:
+    """A running job, and what its workers have said."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.slots = 4
+        self.pids, self.losses, self.lines = {}, defaultdict(list), []
+        self.entered, self.left, self.done, self.killed = set(), set(), set(), set()
+        self.memberships = set()
+        environment = {**os.environ, "TEST_END": os.path.join(folder, "end")}
+        self.process = begin_elastic(
+            folder, PROGRAM, self.slots, "--blacklist-cooldown-range", "1", "1",
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for text in self.process.stdout:
+            self.lines.append(text)
+            what, *values = parse_line(text)
+            if what == "begin":
+                self.pids[values[0]] = values[1]
+            elif what == "enter":
+                if self.pids[values[0]] != values[1]:
+                    self.lines.append("another process\n")
+                self.entered.add(values[0])
+                self.memberships.add(values[3])
+            elif what == "loss":
+                self.losses[values[0]].append(values[1])
+            else:
+                getattr(self, what).add(values[0])
+
+    def kill(self, choice):
+        """Kills a worker, if others are left that have the state and need not leave. Returns whether it did."""
+        living = [worker for worker in self.pids if worker not in self.killed | self.left]
+        trained = [worker for worker in living if worker in self.entered]
+        if len(trained) - max(len(living) - self.slots, 0) < 3:
+            return False
+        worker = choice(living)
+        self.killed.add(worker)
+        try:
+            os.kill(self.pids[worker], signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def set_slots(self, number):
+        self.slots = number
+        path = os.path.join(self.folder, "slots")
+        with open(path + ".new", "w") as file:
+            file.write(str(number))
+        os.rename(path + ".new", path)
+
+    def end(self):
+        with open(os.path.join(self.folder, "end"), "w"):
+            pass
+        status = self.process.wait(timeout=60)
+        self.reader.join(10)
+        return status
+
+
+class Events(unittest.TestCase):
+    """The job ends with the losses of one that nothing happens to, in the processes that were not killed."""
+
+    def run_events(self, count):
+        seed = int(os.environ.get("HVD_SEED", random.randrange(1 << 20)))
+        chance = random.Random(seed)
+        deaths = 0
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(folder)
+            try:
+                while not job.entered:
+                    time.sleep(0.05)
+                    self.assertIsNone(job.process.poll())
+                for _ in range(count):
+                    time.sleep(chance.uniform(0.1, 1.9))
+                    self.assertIsNone(job.process.poll(), f"seed {seed}: the job has ended")
+                    if chance.random() < 0.5 and job.kill(chance.choice):
+                        deaths += 1
+                    else:
+                        job.set_slots(chance.randint(3, 6))
+                status = job.end()
+            finally:
+                job.process.kill()
+                _, errors = job.process.communicate()
+        print(f"# seed {seed}: {count} events, {deaths} deaths, {max(job.memberships)} memberships, {len(job.losses)} steps")
+        self.check(job, status, f"seed {seed}: {errors[-3000:]}")
+
+    def check(self, job, status, why):
+        self.assertEqual(status, 0, why)
+        self.assertNotIn("another process\n", job.lines, why)
+        self.assertEqual(job.entered - job.killed - job.left, job.done, why)
+        for pid in job.pids.values():
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), f"process {pid} was left; {why}")
+        environment = {**os.environ, "TEST_STEPS": str(len(job.losses)), "TEST_END": "/nowhere"}
+        whole = run_program(PROGRAM, 2, env=environment)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        whole = [line[2] for line in map(parse_line, whole.stdout.splitlines()) if line[0] == "loss"]
+        self.assertEqual(sorted(job.losses), list(range(len(whole))), why)
+        for number, loss in enumerate(whole):
+            for told in job.losses[number]:
+                self.assertAlmostEqual(told, loss, delta=1e-4, msg=f"step {number}; {why}")
+
+    def test_ten_events(self):
+        self.run_events(10)
+
+    @slow
+    def test_many_events(self):
+        self.run_events(int(os.environ.get("HVD_EVENTS", 200)))
