@@ -15,7 +15,7 @@ Started with ``hvdrun --min-np 2 --max-np 8 ...``. A state is saved by commit().
 to their last commit, and go on as the next membership. Ranks come and go at a commit, or at check_host_updates().
 
 After a change the ranks exchange the numbers of their commits. Ranks that are behind, and new ones, take the state of
-the rank that is furthest. The others exchange nothing else.
+a rank that is furthest: of one on their own host, if there is one. The others exchange nothing else.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ import contextlib
 import copy
 import functools
 import os
+import platform
 import sys
 import threading
+import zlib
 from array import array
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
@@ -170,7 +172,8 @@ class State:
         if self._commits == _NEW and not _synchronized and _came_later():
             self._commits = _NEWCOMER
         mine = 2 * self._commits + self._ahead if self._commits >= 0 else self._commits
-        versions = [version for (version,) in objects.gather_numbers("hvd.elastic.version", mine)]
+        told = objects.gather_numbers("hvd.elastic.version", mine, zlib.crc32(platform.node().encode()))
+        versions = [version for version, _ in told]
         if max(versions) == _NEWCOMER:
             raise HvdError("no rank is left that has the state of the training: all of them came later")
         if _has_own_sync(type(self)):
@@ -178,18 +181,18 @@ class State:
             best = versions[0]
         else:
             best = max(versions)
-            self._take(best, versions)
+            self._take(best, versions, [host for _, host in told])
         self._commits = (best + 1) // 2
         self._ahead = False
         _synchronized = True
         _hvd.stage(_STAGE_STATE)
 
-    def _take(self, best: int, versions: List[int]) -> None:
-        root, rank = versions.index(best), _hvd.rank()
-        ranks = [each for each, version in enumerate(versions) if each == root or version != best or best < 0]
-        if len(ranks) > 1 and rank in ranks:
-            with _some_ranks(ranks, len(versions)) as among:
-                self.sync_from(root, among)
+    def _take(self, best: int, versions: List[int], hosts: List[int]) -> None:
+        rank = _hvd.rank()
+        for root, ranks in _givers(best, versions, hosts).items():
+            if len(ranks) > 1 and rank in ranks:
+                with _some_ranks(ranks, len(versions)) as among:
+                    self.sync_from(root, among)
         self.sync_all()
         if versions[rank] != best or best % 2:  # odd: the state was never saved
             self.keep()
@@ -227,6 +230,19 @@ def _came_later() -> bool:
     return membership() > 0 and (later or "HVD_NEWCOMER" in os.environ)
 
 
+def _givers(best: int, versions: List[int], hosts: List[int]) -> Dict[int, List[int]]:
+    """Returns ranks that give their state, each with all ranks that take part: a rank of the own host gives it."""
+    if best < 0:  # nobody has trained: all take that of rank 0
+        return {0: list(range(len(versions)))}
+    first = versions.index(best)
+    near = {host: rank for rank, host in reversed(list(enumerate(hosts))) if versions[rank] == best}
+    groups: Dict[int, List[int]] = {}
+    for rank, host in enumerate(hosts):
+        if versions[rank] != best:
+            groups.setdefault(near.get(host, first), []).append(rank)
+    return {root: sorted([root, *ranks]) for root, ranks in groups.items()}
+
+
 def _has_own_sync(kind: type) -> bool:
     """A class that has sync() alone, as Horovod's users write it, is synchronized by that."""
     for each in kind.__mro__:
@@ -244,7 +260,7 @@ def _some_ranks(ranks: List[int], size: int) -> Iterator[sets.ProcessSet]:
         yield sets.global_process_set
         return
     among = sets.ProcessSet(ranks)
-    among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}", ranks)
+    among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}.{ranks[0]}", ranks)
     yield among
     _hvd.set_close(among.process_set_id)
 

@@ -83,6 +83,36 @@ say("end", hvd.elastic.membership(), train(state), hvd.size())
         self.assertTrue({2, 3} <= {line[1] for line in syncs} <= {0, 2, 3}, syncs)
         self.assertTrue(all(line[2] == 0 for line in syncs), syncs)
 
+    def test_state_comes_from_the_own_host(self):
+        """Each rank that lacks it; where no rank of the host has it, from the first rank that has."""
+        _, lines = self.job(
+            """
+import platform
+platform.node = lambda: "host" + str(first % 2)  # as it was at the start; newcomers: 2 is on host0, 3 on host1
+@hvd.elastic.run
+def train(state):
+    while state.step < 2000 and not (hvd.size() == 4 and state.step - state.grown >= 5):
+        total()
+        state.step += 1
+        if state.step == 3 and hvd.rank() == 0:
+            slots(4)
+        if hvd.size() < 4:
+            state.grown = state.step
+            time.sleep(0.02)
+        state.commit()
+    return state.step
+train(Watched(step=0, grown=0))
+""", 2)  # fmt: skip
+        syncs = [line for line in lines if line[0] == "sync" and line[2] != line[1]]
+        self.assertEqual({(line[1], line[2]) for line in syncs if line[1] > 1}, {(2, 0), (3, 1)}, syncs)
+
+    def test_who_gives_the_state(self):
+        from hvdrun.elastic import _givers
+
+        self.assertEqual(_givers(4, [4, 4, -2, 4, -2, 3], [1, 2, 1, 2, 2, 3]), {0: [0, 2, 5], 1: [1, 4]})
+        self.assertEqual(_givers(2, [2, 2], [1, 2]), {})
+        self.assertEqual(_givers(-1, [-1, -1, -1], [1, 1, 2]), {0: [0, 1, 2]})
+
     def test_shrinking(self):
         """A rank that has to leave ends with status 0, at a commit."""
         ended, lines = self.job(

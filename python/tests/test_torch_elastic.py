@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import time
 import unittest
+import unittest.mock
 
 from elastic_jobs import run_elastic, said
 from programs import slow
 from torch_case import hvd, torch
+
+from hvdrun.torch.elastic import handlers
 
 TRAIN = """
 import torch
@@ -114,6 +118,45 @@ train(hvd.elastic.TorchState(sampler=sampler, epoch=0))
 
 
 class Parts(unittest.TestCase):
+    def test_an_asynchronous_commit(self):
+        """The copy is that of the commit, though it is slow and the next step follows at once."""
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        state = hvd.elastic.TorchState(model, optimizer, number=0)
+        state._leave_if_changed = lambda: None  # no job
+
+        def step():
+            model(torch.arange(12.0).view(3, 4)).square().sum().backward()
+            optimizer.step()
+
+        def values():
+            moments = [each["momentum_buffer"] for each in optimizer.state_dict()["state"].values()]
+            rates = [torch.tensor(group["lr"]) for group in optimizer.param_groups]
+            return [each.clone() for each in (*model.state_dict().values(), *moments, *rates)]
+
+        def slow_copy(*args):
+            time.sleep(0.1)
+            return copy_state(*args)
+
+        step()
+        scheduler.step()
+        copy_state = handlers.copy_state
+        for number in range(3):
+            state.number = number
+            before = values()
+            with unittest.mock.patch.object(handlers, "copy_state", slow_copy):
+                state.commit(asynchronous=True)
+                scheduler.step()
+                state.number = -1
+                step()
+            self.assertFalse(all(torch.equal(*pair) for pair in zip(values(), before, strict=True)))
+            state.restore()
+            self.assertTrue(all(torch.equal(*pair) for pair in zip(values(), before, strict=True)), number)
+            self.assertEqual(state.number, number)
+            optimizer.zero_grad()
+            step()
+
     def test_restore_does_not_share_memory(self):
         model = torch.nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

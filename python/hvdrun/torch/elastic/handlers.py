@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple, Type
+from typing import Any, Callable, List, Tuple, Type
 
 import torch
 
@@ -57,6 +57,19 @@ class DictStateHandler(StateHandler):
     def save(self) -> None:
         self._saved = copy_state(self.value.state_dict(), self._saved)
 
+    def save_later(self) -> Callable[[], None]:
+        """Returns what copies the state. Until it has been called, only an optimizer's step may change the state."""
+        state = self.live()
+
+        def copy_now() -> None:
+            self._saved = copy_state(state, self._saved)
+
+        return copy_now
+
+    def live(self) -> Any:
+        """Returns the state with the tensors that step() changes as they are, and copies of those that change before."""
+        return self.value.state_dict()
+
     def restore(self) -> None:
         self.value.load_state_dict(copy_state(self._saved))  # which may keep the tensors that it gets
 
@@ -71,6 +84,13 @@ class DictStateHandler(StateHandler):
 
 class ModelStateHandler(DictStateHandler):
     """Of a torch.nn.Module: parameters and buffers."""
+
+    def live(self) -> Any:
+        state, parameters = self.value.state_dict(), {name for name, _ in self.value.named_parameters()}
+        for name in state:  # the next forward pass changes buffers
+            if name not in parameters:
+                state[name] = copy_state(state[name])
+        return state
 
     def sync_from(self, root: int, among: ProcessSet) -> None:
         tensors = {name: each for name, each in self.value.state_dict().items() if isinstance(each, torch.Tensor)}

@@ -12,7 +12,14 @@ from hvdrun.process_sets import ProcessSet
 from hvdrun.torch.functions import broadcast_object
 from hvdrun.torch.optimizer import forget_units
 
-from .handlers import DictStateHandler, SamplerStateHandler, StateHandler, get_handler_registry
+from .background import BackgroundCopy, wait_before_steps
+from .handlers import (
+    DictStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+    get_handler_registry,
+)
 
 __all__ = ["TorchState"]
 
@@ -45,6 +52,9 @@ class TorchState(ObjectState):
         for name in handlers:
             object.__setattr__(self, name, values.pop(name))
         self._handlers = handlers
+        self._copy = BackgroundCopy()
+        self._asynchronous = False
+        self._waited: Dict[str, torch.optim.Optimizer] = {}  # their steps wait for the copy
         super().__init__(broadcast_object, _hvd.rank, **values)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -53,18 +63,47 @@ class TorchState(ObjectState):
             handler.set_value(value)
         super().__setattr__(name, value)
 
+    def commit(self, asynchronous: bool = False) -> None:
+        """Saves the state, and lets ranks come and go. All ranks call it at the same place.
+
+        asynchronous: a thread copies models and optimizers, while the next forward and backward passes run. The
+        copy ends before the next step() of an optimizer of this state, which alone may change the parameters.
+        Raises as State.commit().
+        """
+        self._asynchronous = asynchronous
+        try:
+            super().commit()
+        finally:
+            self._asynchronous = False
+
     def keep(self) -> None:
+        self._copy.wait()
+        later = []
         for handler in self._handlers.values():
-            handler.save()
+            if self._asynchronous and isinstance(handler, DictStateHandler):
+                later.append(handler.save_later())
+            else:
+                handler.save()
         super().keep()
+        if later:
+            self._wait_before_steps()
+            self._copy.start(later)
+
+    def _wait_before_steps(self) -> None:
+        for name, handler in self._handlers.items():
+            if isinstance(handler, OptimizerStateHandler) and self._waited.get(name) is not handler.value:
+                wait_before_steps(handler.value, self._copy.wait)
+                self._waited[name] = handler.value
 
     def restore(self) -> None:
+        self._copy.wait()
         forget_units()  # gradients that were on their way have not arrived
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
     def sync_from(self, root: int, among: ProcessSet) -> None:
+        self._copy.wait()
         for handler in self._handlers.values():
             if isinstance(handler, DictStateHandler):
                 handler.sync_from(root, among)
