@@ -6,7 +6,7 @@
  *
  * Lines of output: "steps WORKER PID SIZE MEMBERSHIP STEP" after the first step of a membership; at the end
  * "left WORKER", "right WORKER STEP SIZE" or "wrong ...". The file resets.WORKER appears before hvd_reset.
- * While there is a file `hold`, worker 2 does not call hvd_reset, and with a file `pause` it takes no step. */
+ * While there is a file `hold`, worker 2 does not call hvd_reset; with a file `pause` it takes no step. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
