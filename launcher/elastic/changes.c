@@ -237,7 +237,7 @@ static void on_enter_limit(struct job *j)
     }
     if (any)
         limit_entry(j);
-    else /* one of them is stopped in the call, or engines have failed without a word */
+    else /* engines have failed without a word, or all ranks are stopped in the call */
         job_fault(j, clock_now(), 125, NULL,
                   "membership %u was not complete within %.10g s (--elastic-timeout), though all its ranks "
                   "have come to hvd_reset or hvd_init",

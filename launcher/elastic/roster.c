@@ -139,10 +139,19 @@ bool roster_all_wait(const struct roster *r)
     return waiting > 0;
 }
 
+static bool has_begun(const struct roster *r)
+{
+    for (uint32_t i = 0; i < r->size; i++)
+        if (r->worker[r->rank[i]].entered)
+            return true;
+    return false;
+}
+
 bool roster_is_late(const struct roster *r, uint32_t worker)
 {
     const struct roster_worker *w = &r->worker[worker];
-    return w->phase == ROSTER_MEMBER && !w->entered && !w->arrived && roster_rank_of(r, worker) != UINT32_MAX;
+    return w->phase == ROSTER_MEMBER && !w->entered && (!w->arrived || has_begun(r)) &&
+           roster_rank_of(r, worker) != UINT32_MAX;
 }
 
 bool roster_is_needless(const struct roster *r, uint32_t worker)

@@ -57,7 +57,8 @@ bool roster_has_leavers(const struct roster *r);
 bool roster_is_settled(const struct roster *r);
 /* All members that live have left the newest membership in good order, and wait. */
 bool roster_all_wait(const struct roster *r);
-/* The worker has not come to the newest membership: neither is it a rank there, nor does it wait. */
+/* The worker has not come to the newest membership: neither is it a rank there, nor does it wait. When others
+ * are ranks there already, one that waits is late, too: it is stopped in the call. */
 bool roster_is_late(const struct roster *r, uint32_t worker);
 /* A rank has done its work: is this worker of no use any more? It came later and never was a rank, or it
  * waits for a membership, as all others that live do. */

@@ -73,13 +73,14 @@ class Job:
     def __init__(self, folder):
         self.folder = folder
         self.slots = 4
+        self.errors = open(os.path.join(folder, "errors"), "w+")  # noqa: SIM115
         self.pids, self.losses, self.lines = {}, defaultdict(list), []
         self.entered, self.left, self.done, self.killed = set(), set(), set(), set()
         self.memberships = set()
         environment = {**os.environ, "TEST_END": os.path.join(folder, "end")}
         self.process = begin_elastic(
             folder, PROGRAM, self.slots, "--blacklist-cooldown-range", "1", "1",
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment, stdout=subprocess.PIPE, stderr=self.errors, text=True,
         )  # fmt: skip
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
@@ -124,9 +125,18 @@ class Job:
     def end(self):
         with open(os.path.join(self.folder, "end"), "w"):
             pass
-        status = self.process.wait(timeout=60)
+        try:
+            return self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def tell_errors(self):
+        """Ends the job, if it still runs, and returns the end of what hvdrun has said."""
+        self.process.kill()
         self.reader.join(10)
-        return status
+        self.process.wait()
+        self.errors.seek(0)
+        return self.errors.read()[-3000:]
 
 
 class Events(unittest.TestCase):
@@ -134,27 +144,32 @@ class Events(unittest.TestCase):
 
     def run_events(self, count):
         seed = int(os.environ.get("HVD_SEED", random.randrange(1 << 20)))
-        chance = random.Random(seed)
-        deaths = 0
         with tempfile.TemporaryDirectory() as folder:
             job = Job(folder)
             try:
-                while not job.entered:
-                    time.sleep(0.05)
-                    self.assertIsNone(job.process.poll())
-                for _ in range(count):
-                    time.sleep(chance.uniform(0.1, 1.9))
-                    self.assertIsNone(job.process.poll(), f"seed {seed}: the job has ended")
-                    if chance.random() < 0.5 and job.kill(chance.choice):
-                        deaths += 1
-                    else:
-                        job.set_slots(chance.randint(3, 6))
+                deaths = self.cause_events(job, random.Random(seed), count)
                 status = job.end()
             finally:
-                job.process.kill()
-                _, errors = job.process.communicate()
+                errors = job.tell_errors()
+        why = f"seed {seed}: {errors}"
+        self.assertIsNotNone(status, why)
         print(f"# seed {seed}: {count} events, {deaths} deaths, {max(job.memberships)} memberships, {len(job.losses)} steps")
-        self.check(job, status, f"seed {seed}: {errors[-3000:]}")
+        self.check(job, status, why)
+
+    def cause_events(self, job, chance, count):
+        """Returns how many have died. Ends early when the job does."""
+        deaths = 0
+        while not job.entered and job.process.poll() is None:
+            time.sleep(0.05)
+        for _ in range(count):
+            time.sleep(chance.uniform(0.1, 1.9))
+            if job.process.poll() is not None:
+                break
+            if chance.random() < 0.5 and job.kill(chance.choice):
+                deaths += 1
+            else:
+                job.set_slots(chance.randint(3, 6))
+        return deaths
 
     def check(self, job, status, why):
         self.assertEqual(status, 0, why)

@@ -5,8 +5,8 @@
  * or was done twice, gives another value in the end. A commit takes 10 ms, and is half done for most of them.
  *
  * Lines of output: "steps WORKER PID SIZE MEMBERSHIP STEP" after the first step of a membership; at the end
- * "left WORKER", "right WORKER STEP SIZE" or "wrong ...". The file resets.WORKER appears before hvd_reset;
- * while there is a file `hold`, worker 2 does not call hvd_reset. */
+ * "left WORKER", "right WORKER STEP SIZE" or "wrong ...". The file resets.WORKER appears before hvd_reset.
+ * While there is a file `hold`, worker 2 does not call hvd_reset; with a file `pause` it takes no step. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,6 +45,12 @@ static bool is_there(const char *name)
     return access(path, F_OK) == 0;
 }
 
+static void wait_for_end(const char *file)
+{
+    while (worker == 2 && is_there(file))
+        usleep(2000);
+}
+
 static void commit(void)
 {
     kept.value = now.value;
@@ -57,6 +63,7 @@ static int take_step(bool *over)
 {
     int32_t flags[2] = {hvd_membership_changed() > 0, is_there("go")};
     int64_t sum = 0;
+    wait_for_end("pause");
     for (int i = hvd_rank(); i < ITEMS; i += hvd_size())
         sum += item_of(now.step, i);
     int status = hvd_allreduce("sum", &sum, &sum, 1, HVD_INT64, HVD_SUM, NULL);
@@ -86,8 +93,7 @@ static int enter_next(void)
 {
     now = kept;
     fault_mark("resets");
-    while (worker == 2 && is_there("hold"))
-        usleep(2000);
+    wait_for_end("hold");
     int status = hvd_reset();
     return status == HVD_SUCCESS ? take_state() : status;
 }

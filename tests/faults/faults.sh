@@ -66,7 +66,7 @@ aim() {
     done
     first_session=$(pids_of session)
     membership=$(membership_now)
-    [ "$phase" != elastic-change ] || membership=2 # which is under way
+    [[ $phase != elastic*change ]] || membership=2 # which is under way
     runs=$([ ! -e "$mark/runs" ] || wc -l < "$mark/runs")
 }
 
@@ -183,12 +183,16 @@ release() {
         ;;
     draining) cat <&7 > "$T/out" & reader=$! ;;
     esac
-    rm -f "$mark/hold"
+    rm -f "$mark/hold" "$mark/pause"
     case $after in
     go) : > "$mark/go" ;;
     on)
         until_true 15 goes_on || fail "the job did not go on: $(grep -vE '(trace|debug|info): ' "$T/err" | tail -n 3)"
         went_on=$(since_fault)
+        : > "$mark/go"
+        ;;
+    later)
+        until_true 3 has_ended
         : > "$mark/go"
         ;;
     flaps)

@@ -178,16 +178,36 @@ phase_elastic-change() {
     [ "$(membership_now)" = 1 ] || fail "the ranks have changed already"
 }
 
+phase_elastic-first-change() {
+    placement=node2:1,node1:1,localhost:2
+    phase_elastic-change
+}
+
+# Worker 2 keeps the other one in its step until the newcomer waits in hvd_init, and until after the fault.
+phase_elastic-arrival() {
+    hosts_of_script node1:1 localhost:2
+    hosts_option=(--host-discovery-script)
+    options+=(-np 3 --min-np 1 --elastic-timeout 4)
+    train 3
+    : > "$mark/pause"
+    echo node2:1 >> "$mark/hosts"
+    reached 'the newcomer waits in hvd_init' grep -q 'worker 3 waits, having left membership 0' "$T/err"
+    [ "$(membership_now)" = 1 ] || fail "the ranks have changed already"
+}
+
 # The hosts are those of a script. While `mode` is empty it prints what `hosts` has.
 phase_elastic-script() {
-    printf 'node1:1\nnode2:1\nlocalhost:2\n' > "$mark/hosts"
+    hosts_of_script node1:1 node2:1 localhost:2
+    hosts_option=(--blacklist-cooldown-range 1 1 --host-discovery-script)
+    phase_elastic
+}
+
+hosts_of_script() { # HOST...
+    printf '%s\n' "$@" > "$mark/hosts"
     : > "$mark/mode"
-    # shellcheck disable=SC2016
     printf '#!/bin/sh\ncd %s\ndate +%%s >> runs\n. ./mode\ncat hosts\n' "$mark" > "$T/script"
     chmod +x "$T/script"
-    hosts_option=(--blacklist-cooldown-range 1 1 --host-discovery-script)
     placement=$T/script
-    phase_elastic
 }
 
 membership_now() {

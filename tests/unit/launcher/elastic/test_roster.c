@@ -97,6 +97,23 @@ START_TEST(all_may_wait_without_a_change)
 }
 END_TEST
 
+/* One that waits is late when others have entered: it is stopped in the call. */
+START_TEST(late_for_the_membership)
+{
+    roster.worker[3].phase = ROSTER_GONE;
+    roster_wait(&roster, 0, 1);
+    ck_assert_int_eq(roster_advance(&roster, 100), 0);
+    roster_wait(&roster, 1, 1);
+    ck_assert(!roster_is_late(&roster, 0) && !roster_is_late(&roster, 1) && !roster_is_late(&roster, 3));
+    ck_assert(roster_is_late(&roster, 2));
+    roster_wait(&roster, 2, 1);
+    ck_assert(!roster_is_late(&roster, 2));
+    roster_enter(&roster, 0, 2);
+    roster_enter(&roster, 2, 2);
+    ck_assert(roster_is_late(&roster, 1) && !roster_is_late(&roster, 0) && !roster_is_late(&roster, 2));
+}
+END_TEST
+
 /* A rank has done its work: who never trained is of no use; who waits is, while another one works. */
 START_TEST(who_is_of_no_use_at_the_end)
 {
@@ -178,6 +195,7 @@ int main(void)
     tcase_add_loop_test(c, newcomers_come_behind_them_by_host, 0, 2);
     tcase_add_test(c, leavers_are_left_out);
     tcase_add_test(c, all_may_wait_without_a_change);
+    tcase_add_test(c, late_for_the_membership);
     tcase_add_test(c, who_is_of_no_use_at_the_end);
     tcase_add_test(c, members_that_have_the_state);
     tcase_add_test(c, a_leaver_gives_the_state_away);
