@@ -268,3 +268,18 @@ slow_scancel_of_an_ordinary_user() {
     leave_within=8
     nothing_left
 }
+
+# A node is given back while the job runs: its rank leaves, the others go on.
+slow_an_elastic_job_shrinks() {
+    slurm
+    script 'export SLURM_HOSTS_SECONDS=1' \
+        "exec '$HVDRUN' -np 2 --min-np 1 --host-discovery-script '$top/contrib/slurm-hosts.sh 1' '$BUILD/tests/trainee' 1000"
+    batch_start -N2 -n2
+    until_out 20 '^enter . [0-9]+ . 2 1 0$' 2
+    scontrol update JobId="$id" NumNodes=1 || fail 'scontrol update'
+    until_true 30 job_is_over || fail "the job is still $(job_field JobState)"
+    expect_out '^enter 0 [0-9]+ 0 1 2 [0-9]+$'
+    expect_out '^done 0 1000$'
+    expect_same COMPLETED "$(job_field JobState)" "Slurm's word for the job"
+    nothing_left
+}
