@@ -1,4 +1,4 @@
-"""A job that trains with PyTorch while random ranks die, and random slots come and go. HVD_SEED and HVD_EVENTS choose a run."""
+"""A job trains with PyTorch while random ranks die, and slots come and go. HVD_SEED and HVD_EVENTS choose a run."""
 # RANKS = 0
 # LIMIT = 1200
 
@@ -14,9 +14,9 @@ import time
 import unittest
 from collections import defaultdict
 
+import torch_case  # noqa: F401 - skips the module where there is no torch
 from elastic_jobs import begin_elastic, parse_line
 from programs import run_program, slow
-import torch_case  # noqa: F401 - skips the module where there is no torch
 
 PROGRAM = """
 import json, os, sys, time
@@ -153,7 +153,8 @@ class Events(unittest.TestCase):
                 errors = job.tell_errors()
         why = f"seed {seed}: {errors}"
         self.assertIsNotNone(status, why)
-        print(f"# seed {seed}: {count} events, {deaths} deaths, {max(job.memberships)} memberships, {len(job.losses)} steps")
+        memberships, steps = max(job.memberships), len(job.losses)
+        print(f"# seed {seed}: {count} events, {deaths} deaths, {memberships} memberships, {steps} steps")
         self.check(job, status, why)
 
     def cause_events(self, job, chance, count):

@@ -9,10 +9,9 @@ import unittest
 import unittest.mock
 
 from elastic_jobs import run_elastic, said
+from hvdrun.torch.elastic import handlers
 from programs import slow
 from torch_case import hvd, torch
-
-from hvdrun.torch.elastic import handlers
 
 TRAIN = """
 import torch

@@ -67,7 +67,7 @@ class DictStateHandler(StateHandler):
         return copy_now
 
     def live(self) -> Any:
-        """Returns the state with the tensors that step() changes as they are, and copies of those that change before."""
+        """Returns the state: tensors that step() changes as they are, and copies of those that change before."""
         return self.value.state_dict()
 
     def restore(self) -> None:
