@@ -14,16 +14,16 @@ import time
 import unittest
 from collections import defaultdict
 
+import torch_case  # noqa: F401 - skips the module where there is no torch
 from elastic_jobs import begin_elastic, parse_line
 from programs import run_program, slow
-import torch_case  # noqa: F401 - skips the module where there is no torch
 
 PROGRAM = """
 import json, os, sys, time
 def say(*what):
     os.write(1, (json.dumps(what) + "\\n").encode())
 worker = int(os.environ.get("HVD_WORKER", os.environ["HVD_RANK"]))
-say("begin", worker, os.getpid())
+say("begin", worker, os.getpid(), int(os.environ["HVD_LOCAL_RANK"]))
 import torch
 import horovod.torch as hvd
 hvd.init()
@@ -74,7 +74,8 @@ class Job:
         self.folder = folder
         self.slots = 4
         self.errors = open(os.path.join(folder, "errors"), "w+")  # noqa: SIM115
-        self.pids, self.losses, self.lines = {}, defaultdict(list), []
+        self.recent = []  # numbers of slots, and when they were set
+        self.pids, self.places, self.losses, self.lines = {}, {}, defaultdict(list), []
         self.entered, self.left, self.done, self.killed = set(), set(), set(), set()
         self.memberships = set()
         environment = {**os.environ, "TEST_END": os.path.join(folder, "end")}
@@ -90,7 +91,7 @@ class Job:
             self.lines.append(text)
             what, *values = parse_line(text)
             if what == "begin":
-                self.pids[values[0]] = values[1]
+                self.pids[values[0]], self.places[values[0]] = values[1:]
             elif what == "enter":
                 if self.pids[values[0]] != values[1]:
                     self.lines.append("another process\n")
@@ -102,12 +103,12 @@ class Job:
                 getattr(self, what).add(values[0])
 
     def kill(self, choice):
-        """Kills a worker, if others are left that have the state and need not leave. Returns whether it did."""
+        """Kills a worker, if another one stays that has the state. Returns whether it did."""
         living = [worker for worker in self.pids if worker not in self.killed | self.left]
-        trained = [worker for worker in living if worker in self.entered]
-        if len(trained) - max(len(living) - self.slots, 0) < 3:
-            return False
+        slots = min([self.slots, *(number for when, number in self.recent if when > time.monotonic() - 5)])
         worker = choice(living)
+        if not any(self.places[other] < slots for other in living if other in self.entered and other != worker):
+            return False
         self.killed.add(worker)
         try:
             os.kill(self.pids[worker], signal.SIGKILL)
@@ -116,6 +117,7 @@ class Job:
         return True
 
     def set_slots(self, number):
+        self.recent.append((time.monotonic(), self.slots))
         self.slots = number
         path = os.path.join(self.folder, "slots")
         with open(path + ".new", "w") as file:
@@ -136,7 +138,7 @@ class Job:
         self.reader.join(10)
         self.process.wait()
         self.errors.seek(0)
-        return self.errors.read()[-3000:]
+        return "".join(self.errors.readlines()[-60:])
 
 
 class Events(unittest.TestCase):
@@ -168,7 +170,7 @@ class Events(unittest.TestCase):
             if chance.random() < 0.5 and job.kill(chance.choice):
                 deaths += 1
             else:
-                job.set_slots(chance.randint(3, 6))
+                job.set_slots(chance.randint(2, 5))
         return deaths
 
     def check(self, job, status, why):
