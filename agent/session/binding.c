@@ -61,7 +61,7 @@ const struct cpus *session_cpus(const struct session *s)
 
 const struct cpus *session_cpus_of(const struct session *s, size_t i)
 {
-    const struct cpus *cpus = session_cpus(s);
+    const struct cpus *cpus = i < s->spawn->n_worker ? session_cpus(s) : NULL; /* later ones are not bound */
     return cpus && cpus_meet(&cpus[i], &cpus[i]) ? &cpus[i] : NULL;
 }
 

@@ -24,9 +24,7 @@ def die():
 
 
 def elastic_command(folder, program, start, *options):
-    """Returns the command of an elastic job of Python code that begins with `start` ranks.
-
-    The file `slots` of the folder has the number of ranks that the job is to have."""
+    """Returns the command of an elastic job of Python code. The file `slots` of the folder has its number of ranks."""
     slots, script = os.path.join(folder, "slots"), os.path.join(folder, "hosts")
     with open(slots, "w") as file:
         file.write(str(start))

@@ -23,6 +23,7 @@ struct answer {
     Hvd__RankStatus **list;
     char (*state)[128];
     struct usage *usage;
+    size_t count;    /* of workers */
     uint64_t looked; /* when the usage was found out */
 };
 
@@ -102,10 +103,12 @@ static struct answer *make_answer(struct session *s)
 {
     size_t n = s->workers.count;
     struct answer *a = s->status->answer;
-    if (a || n == 0)
+    if (n == 0 || (a && a->count == n))
         return a;
+    free_answer(s); /* workers have come since */
     a = calloc(1, sizeof *a);
     if (a) {
+        a->count = n;
         a->rank = calloc(n, sizeof *a->rank);
         a->list = calloc(n, sizeof(Hvd__RankStatus *));
         a->state = calloc(n, sizeof *a->state);

@@ -83,6 +83,21 @@ case_a_rank_that_gives_up() {
     expect_err 'rank 1 .*gave up: it was told to'
 }
 
+# hvdctl asks before workers come, and after that.
+case_hvdctl_shows_those_that_came() {
+    TRAINEE=1:5:kill,2:250:kill,3:500:kill start -np 2 --min-np 1 --blacklist-cooldown-range 1 1 "$TRAINEE_PROGRAM" 700
+    until_out 10 '^enter' 2
+    while kill -0 "$pid" 2> /dev/null; do
+        "$BUILD/hvdctl" ps > "$T/ps" 2>&1 || fail "hvdctl: $(cat "$T/ps")"
+        [ "$(wc -l < "$T/ps")" -lt 2 ] || cp "$T/ps" "$T/shown"
+        sleep 0.2
+    done
+    stop_status
+    expect_status 0
+    expect_count 2 '^done . 700$' "$T/out"
+    grep -qE ' localhost +[0-9/]+ ' "$T/shown" || fail "hvdctl did not show the job: $(cat "$T/shown")"
+}
+
 # A host that has failed is taken again after its cool-down.
 case_another_takes_its_place() {
     TRAINEE=1:5:kill hvd -np 3 --min-np 1 --blacklist-cooldown-range 1 2 "$TRAINEE_PROGRAM" 400
