@@ -333,11 +333,15 @@ ctl() { # ARGUMENT...: hvdctl, whose output does not go where the job's is
     "$BUILD/hvdctl" "$@" > "$T/shown" 2>&1
 }
 
-find_job() { # the one that was started last
+has_job() {
     local programs
     programs=$(own_programs "$pid" | tr '\n' ' ')
     job=$("$BUILD/hvdctl" ps --json | awk -v pids="$programs" '/"job":/ { name = $2 } /"session_pid":/ && index(" " pids " ", " " ($2 + 0) " ") { gsub(/[",]/, "", name); print name }')
-    [ -n "$job" ] || fail "hvdctl ps does not show the job: $("$BUILD/hvdctl" ps)"
+    [ -n "$job" ]
+}
+
+find_job() { # the one that was started last
+    until_true 10 has_job || fail "hvdctl ps does not show the job: $("$BUILD/hvdctl" ps)"
 }
 
 expect_shown() {
@@ -350,7 +354,7 @@ case_resize_takes_ranks_away_and_gives_them_back() {
     find_job
     ctl resize "$job" 1 || fail "hvdctl: $(cat "$T/shown")"
     until_out 10 '^left [12]$' 2
-    expect_out '^enter 0 [0-9]+ 0 1 2 [0-9]+$'
+    until_out 10 '^enter 0 [0-9]+ 0 1 2 [0-9]+$'
     ctl status "$job"
     expect_shown '^elastic: membership 2 of 1 rank'
     expect_shown '^membership 2, [0-9]+s ago: 1 rank, 2 left, 0 came; decided after '
@@ -383,7 +387,7 @@ case_resize_says_why_not() {
 
 case_resize_of_a_job_that_is_not_elastic() {
     start -np 1 sleep 30
-    until_true 10 find_job
+    find_job
     ! ctl resize "$job" 2 || fail 'it was taken'
     expect_shown 'the job is not elastic: it was started without --min-np'
     ! ctl leave "$job" || fail 'it was taken'

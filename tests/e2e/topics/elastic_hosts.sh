@@ -119,7 +119,7 @@ case_hosts_added_and_removed() {
     until_out 15 '^enter 2 [0-9]+ 2 3 2 0$' 1
     hosts_are "$H2:1"
     until_out 15 '^left' 2
-    expect_out '^enter 2 [0-9]+ 0 1 3 [0-9]+$'
+    until_out 10 '^enter 2 [0-9]+ 0 1 3 [0-9]+$'
     stop_status
     expect_status 0
     expect_out '^done 2 1000$'
