@@ -121,7 +121,8 @@ static void open_local(struct tensor *t)
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
     if (status != HVD_SUCCESS && !tensor_still_here(&t->view))
         return; /* the ranks disagree about another operation; this operation will not complete any more */
-    if (status == HVD_ERR_INVALID && client.rpc_broken) {
+    /* A question about memory that a death cut short says nothing of the engine. */
+    if (status == HVD_ERR_INVALID && client.rpc_broken && !region_poisoned(&client.region)) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone", t->name);
         status = HVD_ERR_ENGINE;
         engine_lose();
