@@ -33,8 +33,8 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-57d713a5 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 20 | SHM_VERSION 20: a membership that waits
-57d713a5 | abi + hvdrun of present, libhvd of base: the control region has layout 20, this libhvd speaks 16 | SHM_VERSION 20: a membership that waits
+02b0c09e | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 21 | SHM_VERSION 21: sets that outlive a change of the ranks
+02b0c09e | abi + hvdrun of present, libhvd of base: the control region has layout 21, this libhvd speaks 16 | SHM_VERSION 21: sets that outlive a change of the ranks
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
@@ -73,6 +73,9 @@ e277fec | abi + hvd_options: /*     28 | an _async call as fast as a blocking on
 57d713a5 | options + hvdrun refuses --rdzv-backend, | torchrun's options are answered
 57d713a5 | options + hvdrun refuses --standalone | torchrun's options are answered
 57d713a5 | abi + T hvd_reset@@HVD_0 | elastic jobs
+32634de7 | abi + T hvd_stage@@HVD_0 | the parts of a change
+32634de7 | abi + extern int hvd_stage ( | the parts of a change
+32634de7 | abi + #define HVD_STAGE_ | the parts of a change
 57d713a5 | abi + extern int hvd_reset ( | elastic jobs
 57d713a5 | abi + T hvd_membership@@HVD_0 | elastic jobs
 57d713a5 | abi + extern int hvd_membership ( | elastic jobs
