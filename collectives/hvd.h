@@ -200,7 +200,8 @@ int hvd_shutdown(void);
  * same processes. hvd_reset leaves the present membership and enters the next one; it is hvd_shutdown and
  * hvd_init, but memory of hvd_alloc stays: address and contents. It returns when all ranks of a membership
  * have entered, also over further failures. Then hvd_rank, hvd_size and their like have new values; ranks
- * that stay come first, in their order. Process sets and handles are gone.
+ * that stay come first, in their order. Process sets keep their ids, and the ranks that stay. Handles are
+ * gone, persistent ones too.
  *
  * Ranks that come or go by hvdrun's will end nothing: hvd_membership_changed says that a membership waits.
  * All ranks have to call hvd_reset then, at the same place. Each may hear of it at another time, so they
@@ -435,13 +436,21 @@ int hvd_recv(const char *name, void *buffer, size_t count, hvd_dtype dtype, int 
  * options->set. Sets progress independently of each other, and a name in one set is another name in another
  * set. Within a set a rank is its index among the set's ranks in ascending order. HVD_WORLD has all ranks
  * and always exists. Other sets are made and removed at any time after hvd_init, and end with hvd_shutdown.
- * A rank's death fails the job, whatever sets the rank was in. */
+ * A rank's death fails the job, whatever sets the rank was in.
+ *
+ * After hvd_reset in an elastic job a set consists of its ranks that stay, by their new numbers, in their
+ * order. Several sets may have the same ranks then. All ranks know the same sets of hvd_set_add. New ranks
+ * find them by hvd_set_ids, or by hvd_set_add with the set's ranks, which gives the id with
+ * HVD_ERR_SET_EXISTS. A call of hvd_set_add or hvd_set_remove that the change interrupts has taken effect on
+ * all ranks if it has succeeded on a rank that stays. A set of hvd_set_open goes on if all of its ranks that
+ * stay have it, else it is over for these. A set that is over, or has no rank left, does not exist any more:
+ * each use is HVD_ERR_SET_UNKNOWN, and the sentence has its id and its last ranks. */
 
 /* Makes a set of `n` different ranks, in any order. All ranks of the job call it with the same ranks,
  * whether or not they are in the set; it returns when all have. *set gets the id, the same on every rank;
- * ids are not used again. HVD_ERR_SET_EXISTS: these ranks have a set. HVD_ERR_MISMATCH: the ranks disagree;
- * all of them get the sentence, and there is no new set. At most 4095 sets can be made between hvd_init and
- * hvd_shutdown. */
+ * ids are not used again. HVD_ERR_SET_EXISTS: these ranks have a set; *set gets its id. HVD_ERR_MISMATCH:
+ * the ranks disagree; all of them get the sentence, and there is no new set. At most 4095 sets can be made
+ * between hvd_init and hvd_shutdown; hvd_reset of an elastic job counts on. */
 int hvd_set_add(const int *ranks, int n, hvd_set *set);
 /* Removes a set. All ranks of the job call it. It returns when all have, and when the work of the set's
  * operations in streams of a device is done. HVD_ERR_IN_PROGRESS: an operation in the set was not waited
@@ -459,7 +468,7 @@ int hvd_set_open(const char *name, const int *ranks, int n, hvd_set *set);
 /* Closes a set of hvd_set_open. Its ranks call it. When it returns, all have called, and its number and name
  * may be used again. No other thread may use the set. HVD_ERR_IN_PROGRESS: as for hvd_set_remove. The results
  * of hvd_allreduce_shared in the set are gone. A set whose tensors were in memory of a device keeps its place
- * until hvd_shutdown. */
+ * until hvd_shutdown. After HVD_ERR_PEER the next membership of an elastic job is without the set. */
 int hvd_set_close(hvd_set set);
 /* Returns this rank's index in the set; HVD_ERR_SET_FOREIGN: the rank is not in the set. */
 int hvd_set_rank(hvd_set set);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/client/carry.h"
 #include "collectives/client/rpc.h"
 #include "collectives/shm/numbers.h"
 
@@ -16,7 +17,7 @@ const struct team *set_find(hvd_set set)
     if (set >= 0 && set < (hvd_set)(2 * SHM_SETS_MAX) && !atomic_load(&client.removed[set]))
         team = atomic_load_explicit(&client.set[set], memory_order_acquire);
     if (!team)
-        fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", set);
+        carry_refuse(set);
     return team;
 }
 
@@ -107,7 +108,7 @@ static hvd_set take_place(struct team *team, char *name)
     hvd_set place = HVD_WORLD;
     pthread_mutex_lock(&opened.lock);
     for (uint32_t i = 0; i < SHM_SETS_MAX && place == HVD_WORLD; i++) {
-        if (client.set[SHM_SETS_MAX + i])
+        if (client.set[SHM_SETS_MAX + i] || carry_is_over((hvd_set)(SHM_SETS_MAX + i)))
             continue;
         opened.name[i] = name;
         atomic_store_explicit(&client.set[SHM_SETS_MAX + i], team, memory_order_release);
@@ -138,9 +139,35 @@ void set_free_opened(hvd_set set)
     free(client.set[set]);
     free(opened.name[set - (hvd_set)SHM_SETS_MAX]);
     opened.name[set - (hvd_set)SHM_SETS_MAX] = NULL;
+    carry_drop(set);
     atomic_store(&client.removed[set], false);
     atomic_store(&client.set[set], NULL);
     pthread_mutex_unlock(&opened.lock);
+}
+
+int set_make_again(hvd_set set, const char *name, int32_t id, const uint32_t *rank, uint32_t size)
+{
+    char *copy = strdup(name);
+    struct team *team = copy ? make_team(id, rank, size) : NULL;
+    if (!team) {
+        free(copy);
+        return fail(HVD_ERR_MEMORY, "no memory for a process set of %u ranks", size);
+    }
+    opened.name[set - (hvd_set)SHM_SETS_MAX] = copy;
+    atomic_store_explicit(&client.set[set], team, memory_order_release);
+    return HVD_SUCCESS;
+}
+
+void set_table_save(void)
+{
+    carry_count()->next = client.sets;
+    for (hvd_set set = 1; set < (hvd_set)(2 * SHM_SETS_MAX); set++) {
+        const struct team *team = atomic_load(&client.removed[set]) ? NULL : client.set[set];
+        if (team)
+            carry_save(set, team, set < (hvd_set)SHM_SETS_MAX ? NULL : set_opened_name(set));
+        else if (!carry_is_over(set))
+            carry_drop(set);
+    }
 }
 
 int set_table_open(void)

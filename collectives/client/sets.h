@@ -29,6 +29,10 @@ int set_tell_engine(int32_t id, const uint32_t *rank, uint32_t n);
 int set_tell_removed(int32_t id);
 /* Checks a caller's ranks. *sorted gets them in ascending order, the caller's to free in every case. */
 int set_sort_ranks(const int *ranks, int n, uint32_t **sorted);
+/* A set of hvd_set_open of a former membership: `set` stays this rank's number. */
+int set_make_again(hvd_set set, const char *name, int32_t id, const uint32_t *rank, uint32_t size);
+/* All sets are to be had in the next membership (carry.h). */
+void set_table_save(void);
 int set_table_open(void);
 void set_table_close(void);
 

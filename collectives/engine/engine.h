@@ -123,7 +123,7 @@ struct engine *engine_new(int session_fd, struct err *e);
 void engine_free(struct engine *engine);
 /* Until the session has gone. -1 with *e when something is broken that ends the job on this host. */
 int engine_loop(struct engine *engine, struct err *e);
-/* Of the epoch's control region. */
-struct region_shape engine_shape(const struct engine *engine);
+/* The epoch's control region. */
+int engine_make_region(struct engine *engine, struct err *e);
 /* A spinning engine must not take a processor from a rank. */
 bool engine_may_spin(const struct engine *engine);

@@ -112,13 +112,6 @@ static int regroup_parts(struct engine *engine, const struct host_table *old, st
     return rc;
 }
 
-static int make_region(struct engine *engine, struct err *e)
-{
-    struct region_shape shape = engine_shape(engine);
-    engine->region_fd = region_create(&engine->region, &shape, e);
-    return engine->region_fd < 0 ? -1 : engine_parts_begin(engine, e);
-}
-
 static int begin_membership(struct engine *engine, const Hvd__Membership *m, struct err *e)
 {
     struct host_table table;
@@ -133,7 +126,9 @@ static int begin_membership(struct engine *engine, const Hvd__Membership *m, str
     host_table_swap(engine, &table);
     int rc = regroup_parts(engine, &table, e);
     if (rc == 0)
-        rc = make_region(engine, e);
+        rc = engine_make_region(engine, e);
+    if (rc == 0)
+        rc = engine_parts_begin(engine, e);
     host_table_free(&table);
     engine->membership->alone = m->host_index == NO_HOST;
     engine->loop.may_spin = engine_may_spin(engine);

@@ -36,9 +36,7 @@ static int renew_epoch(struct engine *engine, struct err *e)
     close(engine->region_fd);
     engine->started = engine->finished = false;
     engine->epoch++;
-    struct region_shape shape = engine_shape(engine);
-    engine->region_fd = region_create(&engine->region, &shape, e);
-    return engine->region_fd < 0 ? -1 : engine_parts_begin(engine, e);
+    return engine_make_region(engine, e) != 0 ? -1 : engine_parts_begin(engine, e);
 }
 
 int reinit_begin(struct engine *engine, struct err *e)

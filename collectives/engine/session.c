@@ -80,10 +80,10 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
     return rc;
 }
 
-struct region_shape engine_shape(const struct engine *engine)
+int engine_make_region(struct engine *engine, struct err *e)
 {
     const struct host *here = &engine->host[engine->self];
-    return (struct region_shape){.members = here->ranks,
+    struct region_shape shape = {.members = here->ranks,
                                  .hosts = engine->hosts,
                                  .size = engine->size,
                                  .epoch = engine->epoch,
@@ -91,7 +91,14 @@ struct region_shape engine_shape(const struct engine *engine)
                                  .fuse = engine->options.gpu_fuse,
                                  .connect_ms = engine->options.gpu_connect_ms,
                                  .requires_nccl = engine->options.gpu_requires_nccl,
-                                 .stream_least = engine->options.stream_least};
+                                 .stream_least = engine->options.stream_least,
+                                 .elastic = engine->membership != NULL};
+    engine->region_fd = region_create(&engine->region, &shape, e);
+    if (engine->region_fd < 0)
+        return -1;
+    for (uint32_t i = 0; shape.elastic && i < engine->size; i++)
+        region_workers(&engine->region)[i] = engine_worker_of(engine, i);
+    return 0;
 }
 
 bool engine_may_spin(const struct engine *engine)
@@ -131,13 +138,6 @@ static void take_options(struct engine *engine, const Hvd__EngineTuning *t)
     engine->options.cycle_ns = t->cycle_us * NSEC_PER_USEC;
 }
 
-static int make_region(struct engine *engine, struct err *e)
-{
-    struct region_shape shape = engine_shape(engine);
-    engine->region_fd = region_create(&engine->region, &shape, e);
-    return engine->region_fd < 0 ? -1 : 0;
-}
-
 int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e)
 {
     if (engine->configured)
@@ -153,7 +153,7 @@ int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int
     engine->workers.listener = (struct watch){listener, workers_accept};
     if (fcntl(listener, F_SETFL, O_NONBLOCK) != 0)
         return err_sys(e, errno, "the descriptor of the worker socket cannot be used");
-    if (make_region(engine, e) != 0 || engine_parts_start(engine, config, e) != 0)
+    if (engine_make_region(engine, e) != 0 || engine_parts_start(engine, config, e) != 0)
         return -1;
     engine->loop.may_spin = engine_may_spin(engine);
     engine->loop.ping_ns = config->ping_ms * NSEC_PER_MSEC;

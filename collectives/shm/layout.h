@@ -1,6 +1,7 @@
 /* The control region: what the workers of one host and their engine share, besides the tensors themselves.
  *
- *   header | entries | one mailbox per member | slots; each slot: its own lines, then one member slot each
+ *   header | entries | one mailbox per member | slots; each slot: its own lines, then one member slot each |
+ *   of an elastic job: the number of each rank's worker, uint32_t
  *
  * A member is a rank of this host, by local rank. A slot belongs to one tensor name (slots 0 and 1 to barrier
  * and shutdown); the engine hands them out. Operations on a slot are counted from 1, and all ranks agree
@@ -77,7 +78,7 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 /* ---- the region ---------------------------------------------------------------------------------------- */
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     20u
+#define SHM_VERSION     21u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -217,6 +218,7 @@ struct shm_header {
     uint32_t slots, members;
     uint32_t hosts;         /* of the job; with one, ranks finish operations among themselves */
     uint32_t size;          /* ranks of the job */
+    uint32_t workers;       /* numbers at the end of the region: `size`, or 0 in a job that is not elastic */
     uint32_t devices;       /* engine: 1 when operations on devices are to be run by it */
     uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */

@@ -29,9 +29,19 @@ static size_t slots_at(uint32_t members)
     return mailboxes_at(members) + members * sizeof(struct shm_mailbox);
 }
 
-static size_t region_bytes(uint32_t members)
+static size_t workers_at(uint32_t members)
 {
     return slots_at(members) + SHM_SLOTS * slot_bytes(members);
+}
+
+static size_t region_bytes(uint32_t members, uint32_t workers)
+{
+    return workers_at(members) + workers * sizeof(uint32_t);
+}
+
+uint32_t *region_workers(const struct region *r)
+{
+    return (uint32_t *)(void *)((char *)r->header + workers_at(r->members));
 }
 
 struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member)
@@ -99,7 +109,8 @@ static int take_ranks(struct region *r, struct err *e)
 
 int region_create(struct region *r, const struct region_shape *shape, struct err *e)
 {
-    size_t bytes = region_bytes(shape->members);
+    uint32_t workers = shape->elastic ? shape->size : 0;
+    size_t bytes = region_bytes(shape->members, workers);
     int fd = memfd_create("hvd-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return err_sys(e, errno, "cannot make a control region");
@@ -119,6 +130,8 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
     h->members = r->members = shape->members;
     h->hosts = r->hosts = shape->hosts;
     h->size = r->size = shape->size;
+    h->workers = workers;
+    r->elastic = shape->elastic;
     h->epoch = r->epoch = shape->epoch;
     h->fuse = r->fuse = shape->fuse;
     h->connect_ms = r->connect_ms = shape->connect_ms;
@@ -139,7 +152,7 @@ int region_map(struct region *r, int fd, struct err *e)
     struct stat st;
     if (fstat(fd, &st) != 0)
         return err_sys(e, errno, "cannot read the size of the control region");
-    if ((size_t)st.st_size < region_bytes(1))
+    if ((size_t)st.st_size < region_bytes(1, 0))
         return err_set(e, ERR_PROTOCOL, "the control region has only %lld bytes", (long long)st.st_size);
     if (map_region(r, fd, (size_t)st.st_size, e) != 0)
         return -1;
@@ -147,13 +160,16 @@ int region_map(struct region *r, int fd, struct err *e)
     r->members = h->members;
     r->hosts = h->hosts;
     r->size = h->size;
+    uint32_t workers = h->workers;
+    r->elastic = workers != 0;
     r->epoch = h->epoch;
     r->fuse = h->fuse;
     r->connect_ms = h->connect_ms;
     r->requires_nccl = h->requires_nccl != 0;
     r->stream_least = h->stream_least;
     if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
-        r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes) {
+        r->members <= SHM_MEMBERS_MAX && (workers == 0 || workers == r->size) &&
+        region_bytes(r->members, workers) == r->bytes) {
         if (take_ranks(r, e) == 0)
             return 0;
     } else {

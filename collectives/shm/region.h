@@ -10,7 +10,7 @@ struct region {
     struct shm_header *header;
     size_t bytes;
     uint32_t members, hosts, size, epoch, fuse, connect_ms;
-    bool requires_nccl;
+    bool requires_nccl, elastic;
     uint64_t stream_least;
     uint32_t *rank; /* [members], ascending */
 };
@@ -21,6 +21,7 @@ struct region_shape {
     uint32_t fuse, connect_ms;
     bool requires_nccl;
     uint64_t stream_least;
+    bool elastic;
 };
 
 /* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e.
@@ -32,6 +33,8 @@ int region_map(struct region *r, int fd, struct err *e);
 void region_unmap(struct region *r);
 
 struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member);
+/* Elastic: [size], the number of each rank's worker. The engine writes it before a worker has the region. */
+uint32_t *region_workers(const struct region *r);
 struct shm_slot *region_slot(const struct region *r, uint32_t slot); /* slot < SHM_SLOTS */
 /* Engine only. The slot is as new for these members; nobody uses the slot. */
 void region_clear_slot(const struct region *r, uint32_t slot, const uint32_t *member, uint32_t members);

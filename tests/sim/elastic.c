@@ -5,11 +5,13 @@
  *   - A sum over all ranks has the size of the membership, from the first operation on.
  *   - Workers that enter a membership agree about its size, and have different ranks in it.
  *   - Those that finish do so in one membership, unless the launcher has ended the job.
- *   - Memory of hvd_alloc keeps its address and its contents. */
+ *   - Memory of hvd_alloc keeps its address and its contents.
+ *   - What elastic_sets.c says about process sets, in most runs. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/elastic.h"
 #include "tests/sim/member.h"
 
 #define STEPS       12
@@ -35,15 +37,14 @@ static struct {
     uint32_t final[SIM_MEMBERS];                  /* the membership in which the worker has finished; 0 */
     bool left[SIM_MEMBERS];
     bool cut;
+    bool has_sets;
     int failures;
 } run;
 
 static struct fiber *fiber[SIM_HOSTS + SIM_MEMBERS];
 static uint64_t seed, memberships;
 
-static void tell_failure(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-static void tell_failure(const char *fmt, ...)
+void elastic_failure(const char *fmt, ...)
 {
     va_list args;
 
@@ -65,25 +66,27 @@ static void note_entry(void)
     uint32_t size = (uint32_t)l->hvd_size(), worker = sim_current->index;
 
     if (number == 0 || number >= MEMBERSHIPS || rank >= size || size > SIM_MEMBERS) {
-        tell_failure("worker %u is rank %u of %u in membership %u", worker, rank, size, number);
+        elastic_failure("worker %u is rank %u of %u in membership %u", worker, rank, size, number);
         return;
     }
     memberships = number > memberships ? number : memberships;
     if (run.size_of[number] && run.size_of[number] != size)
-        tell_failure("membership %u has %u ranks, or %u", number, run.size_of[number], size);
+        elastic_failure("membership %u has %u ranks, or %u", number, run.size_of[number], size);
     if (run.worker_of[number][rank] && run.worker_of[number][rank] != worker + 1)
-        tell_failure("rank %u of membership %u is worker %u, or %u", rank, number,
-                     run.worker_of[number][rank] - 1, worker);
+        elastic_failure("rank %u of membership %u is worker %u, or %u", rank, number,
+                        run.worker_of[number][rank] - 1, worker);
     run.size_of[number] = size;
     run.worker_of[number][rank] = worker + 1;
 }
 
-static int take_step(int32_t *step, float *sum, int *changed)
+static int take_step(int32_t *step, bool first, float *sum, int *changed)
 {
     struct library *l = member_library();
     int32_t now = *step, flag;
-    int status = l->hvd_broadcast("step", &now, 1, HVD_INT32, 0, NULL);
+    int status = run.has_sets && first ? elastic_sets_enter() : HVD_SUCCESS;
 
+    if (status == HVD_SUCCESS)
+        status = l->hvd_broadcast("step", &now, 1, HVD_INT32, 0, NULL);
     if (status != HVD_SUCCESS)
         return status;
     *step = now; /* newcomers go on where the others are */
@@ -96,10 +99,13 @@ static int take_step(int32_t *step, float *sum, int *changed)
         return status;
     for (uint32_t i = 0; i < ELEMENTS; i++)
         if (sum[i] != (float)l->hvd_size()) {
-            tell_failure("worker %u: element %u of a sum of %d ranks is %g", sim_current->index, i,
-                         l->hvd_size(), (double)sum[i]);
+            elastic_failure("worker %u: element %u of a sum of %d ranks is %g", sim_current->index, i,
+                            l->hvd_size(), (double)sum[i]);
             break;
         }
+    status = run.has_sets ? elastic_sets_step(seed, now) : HVD_SUCCESS;
+    if (status != HVD_SUCCESS)
+        return status;
     *step = now + 1;
     flag = l->hvd_membership_changed();
     status = l->hvd_allreduce("changed", &flag, changed, 1, HVD_INT32, HVD_MAX, NULL);
@@ -116,18 +122,19 @@ static int train_steps(void)
     if (!sum || !kept)
         return HVD_ERR_MEMORY;
     *kept = 7;
-    for (bool over = false; !over;) {
+    for (bool over = false, first = true; !over;) {
         int changed = 0;
-        int status = take_step(&step, sum, &changed);
+        int status = take_step(&step, first, sum, &changed);
+        first = status == HVD_ERR_PEER || changed;
         if (status != HVD_SUCCESS && status != HVD_ERR_PEER)
             return status;
         over = step >= STEPS && status == HVD_SUCCESS && !changed;
-        if (status == HVD_ERR_PEER || changed) {
+        if (first) {
             status = l->hvd_reset();
             if (status != HVD_SUCCESS)
                 return status;
             if (*kept != 7)
-                tell_failure("worker %u: memory of hvd_alloc has changed", sim_current->index);
+                elastic_failure("worker %u: memory of hvd_alloc has changed", sim_current->index);
             note_entry();
         }
         if (chance_one_in(&sim_timing, 2))
@@ -157,7 +164,7 @@ void elastic_member_run(void *arg)
     bool well = status == HVD_SUCCESS || status == HVD_ERR_LEFT;
     bool stranded = !job.host[m->fiber.host].engine; /* the session is about to end the worker */
     if (!well && status != HVD_ERR_PEER && status != HVD_ERR_ENGINE && !stranded)
-        tell_failure("worker %u ends with %d: %s", m->rank, status, l->hvd_last_error());
+        elastic_failure("worker %u ends with %d: %s", m->rank, status, l->hvd_last_error());
     m->ends_at = sim_now + 1;
     if (well)
         launcher_rank_gone(m->rank, true);
@@ -248,6 +255,7 @@ static void set_up(void)
     uint32_t rank = 0;
 
     memset(&run, 0, sizeof run);
+    elastic_sets_reset();
     member_reset();
     system_reset();
     net_reset();
@@ -258,6 +266,7 @@ static void set_up(void)
     job.flat = false;
     job.fusion_bytes = 1u << 20;
     job.crowded = !chance_one_in(&sim_timing, 16);
+    run.has_sets = !chance_one_in(&sim_timing, 4);
     job.hosts = 1 + (uint32_t)chance_below(&sim_timing, 4);
     for (uint32_t i = 0; i < job.hosts; i++) {
         job.host[i].first_rank = rank;
@@ -281,18 +290,18 @@ static void check_rules(bool in_time)
 
     for (uint32_t i = 0; i < job.size; i++) {
         if (!is_over(i))
-            tell_failure("worker %u does not end", i);
+            elastic_failure("worker %u does not end", i);
         if (!run.final[i] || launcher_gave_up())
             continue;
         if (final && final != run.final[i])
-            tell_failure("workers finish in memberships %u and %u", final, run.final[i]);
+            elastic_failure("workers finish in memberships %u and %u", final, run.final[i]);
         final = run.final[i];
     }
     if (in_time && !final && !launcher_gave_up())
-        tell_failure("no worker has finished, and the launcher has not given up");
+        elastic_failure("no worker has finished, and the launcher has not given up");
     for (uint32_t i = 0; i < job.hosts; i++)
         if (job.host[i].failed)
-            tell_failure("engine %u ended by itself", i);
+            elastic_failure("engine %u ended by itself", i);
 }
 
 static bool is_quiet(void)
@@ -318,7 +327,7 @@ int elastic_run(uint64_t which)
     system_reset();
     unsigned now = system_open_files();
     if (files && now > files)
-        tell_failure("%u descriptors were left open", now - files);
+        elastic_failure("%u descriptors were left open", now - files);
     files = now;
     job.elastic = false;
     return run.failures ? -1 : 0;

@@ -55,6 +55,16 @@ void elastic_member_run(void *arg);
     X(hvd_allgather_async)                                                                                   \
     X(hvd_alltoall_async)                                                                                    \
     X(hvd_reducescatter_async)                                                                               \
+    X(hvd_allgather)                                                                                         \
+    X(hvd_set_add)                                                                                           \
+    X(hvd_set_remove)                                                                                        \
+    X(hvd_set_open)                                                                                          \
+    X(hvd_set_close)                                                                                         \
+    X(hvd_set_rank)                                                                                          \
+    X(hvd_set_size)                                                                                          \
+    X(hvd_set_ranks)                                                                                         \
+    X(hvd_set_count)                                                                                         \
+    X(hvd_set_ids)                                                                                           \
     X(hvd_barrier)                                                                                           \
     X(hvd_join)                                                                                              \
     X(hvd_poll)                                                                                              \

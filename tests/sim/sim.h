@@ -11,6 +11,7 @@
  *   host.c   engines, their sessions, deaths  member.c  what a rank does, through hvd.h
  *   sim.c    runs, and what must hold of them
  *   elastic.c   runs of elastic jobs: ranks and hosts come, go and die
+ *   elastic_sets.c  what the ranks of these do with process sets
  *   launcher.c  what hvdrun does in them: it names memberships
  *
  * A rank's libhvd is a copy of the library opened anew, so each has its own global state. */

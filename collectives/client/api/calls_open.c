@@ -255,6 +255,8 @@ static int close_set(hvd_set set, const struct team *team)
         end_tree(&t);
     if (status == HVD_SUCCESS && !tensors_exist(team))
         set_free_opened(set);
+    if (status == HVD_ERR_PEER) /* the next membership is without it */
+        atomic_store(&client.removed[set], true);
     return status;
 }
 

@@ -5,8 +5,8 @@
  * or if a rank could not tell its engine, every rank tells its engine to drop the set, and the error names
  * the ranks that disagree. An id that was tried is not used again, so no late message can be taken for one
  * of another set. */
+#include "collectives/client/carry.h"
 #include "collectives/client/names.h"
-#include "collectives/client/request.h"
 #include "collectives/client/sets.h"
 
 #include <stdio.h>
@@ -27,28 +27,6 @@ static uint64_t hash_of(bool add, hvd_set set, const uint32_t *rank, uint32_t n)
 
 /* ---- agreement ----------------------------------------------------------------------------------------- */
 
-/* all[size] gets every rank's hash. */
-static int gather_hashes(uint64_t mine, uint64_t *all)
-{
-    struct request r;
-    int status = request_make(&r, SHM_ALLGATHER, 1, HVD_UINT64, 0, NULL);
-    if (status)
-        return status;
-    r.op.row = 1;
-    r.in = &mine;
-    r.out = all;
-    r.capacity = (uint64_t)client.size * sizeof *all;
-    struct tensor *t;
-    status = tensor_acquire(r.team, SHM_SETS_NAME, &t);
-    if (status)
-        return status;
-    status = operation_submit(t, &r, true);
-    if (status == HVD_SUCCESS)
-        status = operation_wait(t);
-    pthread_mutex_unlock(&t->lock);
-    return status;
-}
-
 static int compare_hashes(const uint64_t *all, const char *what, hvd_set set)
 {
     for (int i = 0; i < client.size; i++)
@@ -65,7 +43,10 @@ static int compare_hashes(const uint64_t *all, const char *what, hvd_set set)
 static int agree_on_set(uint64_t mine, const char *what, hvd_set set)
 {
     uint64_t *all = malloc((size_t)client.size * sizeof *all);
-    int status = all ? gather_hashes(mine, all) : fail(HVD_ERR_MEMORY, "no memory for %d ranks", client.size);
+    struct tensor_op op = {.kind = SHM_ALLGATHER, .count = 1, .row = 1};
+    int status = all ? sets_exchange(&op, &mine, all, (uint64_t)client.size * sizeof *all)
+                     : fail(HVD_ERR_MEMORY, "no memory for %d ranks", client.size);
+    carry_count()->calls += status == HVD_SUCCESS;
     if (status == HVD_SUCCESS)
         status = compare_hashes(all, what, set);
     free(all);
@@ -80,18 +61,20 @@ static bool set_exists(hvd_set set)
 }
 
 /* sets_lock is held. */
-static int check_new(const uint32_t *rank, uint32_t n)
+static int check_new(const uint32_t *rank, uint32_t n, hvd_set *set)
 {
     for (uint32_t i = 0; i < client.sets; i++)
-        if (set_exists((hvd_set)i) && team_same_ranks(client.set[i], rank, n))
+        if (set_exists((hvd_set)i) && team_same_ranks(client.set[i], rank, n)) {
+            *set = (hvd_set)i;
             return fail(HVD_ERR_SET_EXISTS, "process set %u has these ranks already", i);
+        }
     return client.sets < SHM_SETS_MAX ? HVD_SUCCESS
                                       : fail(HVD_ERR_MEMORY, "more than %u process sets", SHM_SETS_MAX - 1);
 }
 
 static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
 {
-    int status = check_new(rank, n);
+    int status = check_new(rank, n, set);
     if (status)
         return status;
     *set = (hvd_set)client.sets++;

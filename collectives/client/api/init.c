@@ -25,6 +25,7 @@
 
 #include "collectives/client/api/join.h"
 #include "collectives/client/arena.h"
+#include "collectives/client/carry.h"
 #include "collectives/client/gpu/gpu_path.h"
 #include "collectives/client/names.h"
 #include "collectives/client/rpc.h"
@@ -206,6 +207,9 @@ static void measure_crowd(void)
         client.crowd = (uint32_t)((client.local_size + processors - 1) / processors);
 }
 
+static bool keeps;    /* hvd_reset: memory of hvd_alloc and process sets stay */
+static bool has_sets; /* elastic: the ranks of this membership have agreed about their sets */
+
 static int join_job(const char *path)
 {
     int epoch = 0;
@@ -220,10 +224,11 @@ static int join_job(const char *path)
     status = set_table_open();
     if (status == HVD_SUCCESS)
         status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER);
+    if (status == HVD_SUCCESS && client.worker >= 0)
+        status = sets_agree();
+    has_sets = status == HVD_SUCCESS && client.worker >= 0;
     return status == HVD_SUCCESS ? rpc_simple(WORKER_INITIALIZED) : status;
 }
-
-static bool keeps; /* hvd_reset: memory of hvd_alloc stays */
 
 /* Gives everything back. Slots first: they point into the region. */
 static void leave_job(void)
@@ -234,6 +239,11 @@ static void leave_job(void)
     sized_forget();
     tensors_free();
     client.gpu->close_contexts();
+    if (keeps && has_sets)
+        set_table_save();
+    else if (!keeps)
+        carry_drop_all();
+    has_sets = false;
     set_table_close();
     arena_close(keeps);
     region_unmap(&client.region);

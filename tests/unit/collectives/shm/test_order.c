@@ -27,7 +27,7 @@ static _Atomic uint32_t appended; /* slept on */
 
 static void setup(void)
 {
-    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL, 0, 0, false, 0};
+    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL, 0, 0, false, 0, false};
     struct err e = ERR_INIT;
 
     region_fd = region_create(&region, &shape, &e);

@@ -40,7 +40,7 @@ static struct team *team;
 
 static void setup(void)
 {
-    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL, 0, 0, false, 0};
+    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL, 0, 0, false, 0, false};
     struct err e = ERR_INIT;
 
     region_fd = region_create(&region, &shape, &e);
