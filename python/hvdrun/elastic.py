@@ -31,6 +31,7 @@ from hvdrun import _hvd, names, objects
 from hvdrun import process_sets as sets
 from hvdrun._hvd import membership
 from hvdrun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, HvdError, LeftJobError
+from hvdrun.process_sets import process_sets
 
 __all__ = [
     "ObjectState",
@@ -38,6 +39,7 @@ __all__ = [
     "membership",
     "membership_changed",
     "notification_manager",
+    "process_sets",
     "reset",
     "run",
     "run_fn",
@@ -55,18 +57,25 @@ def membership_changed() -> bool:
 
 
 def reset() -> None:
-    """Enters the next membership: rank(), size() and their like have new values; process sets are gone.
+    """Enters the next membership: rank(), size() and their like have new values.
+
+    Process sets keep their objects and those of their ranks that stay. The use of a set without ranks is an error.
 
     LeftJobError: this worker has no rank any more.
     """
     global _resets
     _resets += 1
+    stays = membership() > 0 if _hvd.is_initialized() else False
     try:
         _hvd.reset()
+    except BaseException:
+        stays = False
+        raise
     finally:
         names.forget()
-        sets.forget()
-    sets.remember()
+        if not stays:
+            sets.forget()
+    sets.carry()
 
 
 class State:
@@ -199,7 +208,12 @@ def _some_ranks(ranks: List[int], size: int) -> Iterator[sets.ProcessSet]:
         return
     among = sets.ProcessSet(ranks)
     among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}", ranks)
-    yield among
+    try:
+        yield among
+    except HorovodInternalError:
+        with contextlib.suppress(HvdError):
+            _hvd.set_close(among.process_set_id)  # else the next membership would have the set
+        raise
     _hvd.set_close(among.process_set_id)
 
 
