@@ -231,6 +231,7 @@ static int remove_one(struct view *v)
     return status;
 }
 
+/* An engine knows at most SHM_SLOTS pairs of ranks, which pass the messages of opening. */
 static int open_one(struct view *v)
 {
     int rank[SIM_MEMBERS], n = choose_ranks(v, rank), status;
@@ -238,8 +239,11 @@ static int open_one(struct view *v)
     char name[40];
     bool member = false;
 
+    n = n < 3 ? n : 3;
     for (int i = 0; i < n; i++)
         member = member || rank[i] == (int)v->rank;
+    if (v->change > 0 || v->step % 2 != 0)
+        return HVD_SUCCESS;
     while (k < opens && !is_of_change(v, &opened[k]))
         k++;
     if (!member || k == OPENED)
