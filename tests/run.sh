@@ -153,7 +153,8 @@ suite_sim() {
     echo "# what fails: $build/tests/sim --seed N --verbose"
     {
         "$contain" 600 5 "$build/tests/sim" --seeds "${SEEDS:-1..1000}" &&
-            "$contain" 600 5 "$build/tests/sim" --elastic --seeds "${SEEDS:-1..600}"
+            "$contain" 600 5 "$build/tests/sim" --elastic --seeds "${SEEDS:-1..600}" &&
+            for hosts in 4 16 64 128; do "$contain" 60 5 "$build/tests/sim-many" --agreement "$hosts" || exit 1; done
     } | sed -E 's/^((not )?ok - )/\1simulation: /'
     return "${PIPESTATUS[0]}"
 }

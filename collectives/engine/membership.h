@@ -9,7 +9,9 @@
  *   links to new hosts; then the workers that wait in hvd_init are seated (questions.c)
  *
  * Links to hosts that stay are kept (links_regroup). A fence on each link tells where the new epoch begins.
- * Messages before the fence are thrown away; messages of a later epoch wait (peers.c).
+ * It goes before the first message of the epoch on that link, so that an engine sends no more fences than it
+ * has engines beside it in the tree. Messages before the fence are thrown away; messages of a later epoch
+ * wait (peers.c).
  *
  * A host without ranks in the present membership has an epoch that no worker is in (host_table_alone). So has
  * the engine of a newcomer before its first membership. */

@@ -3,7 +3,8 @@
  * Nothing is sent before every link is ready, which may take ENGINE_LINKS_MS from the moment when the session
  * has told where all engines listen. A link that is lost is a lost host; the job fails with that, unless the
  * shutdown was settled already, when hosts go as they please. Every engine sends its poison to all others at
- * once and gives its links up after that, so the first cause is the one that is seen everywhere. Poison of
+ * once and gives its links up after that, so the first cause is the one that is seen everywhere. In an
+ * elastic job an engine sends its poison to those beside it in the tree of hosts, which pass it on. Poison of
  * the next epoch waits until this one is settled here, and so does the loss of a host that is in it already:
  * all that this epoch needs of such a host has come. */
 #include "collectives/engine/peers.h"
@@ -14,6 +15,7 @@
 #include <sys/epoll.h>
 
 #include "collectives/backends/tcp.h"
+#include "collectives/engine/agree/host_tree.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/membership.h"
 #include "common/base/buf.h"
@@ -407,6 +409,13 @@ void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
+static bool is_beside_in_tree(uint32_t a, uint32_t b)
+{
+    return (a > 0 && (a - 1) / HOST_TREE_RADIX == b) || (b > 0 && (b - 1) / HOST_TREE_RADIX == a);
+}
+
+/* In an elastic job along the tree of hosts. If that is broken, the launcher's next membership ends this one.
+ */
 static void send_failure(struct engine *engine, int status, const char *text)
 {
     uint8_t message[FAILED_HEADER + SHM_TEXT_MAX] = {PEER_FAILED, (uint8_t)-status};
@@ -415,7 +424,8 @@ static void send_failure(struct engine *engine, int status, const char *text)
     put_u32(message + 4, engine->epoch);
     memcpy(message + FAILED_HEADER, text, len);
     for (uint32_t i = 0; i < engine->hosts; i++)
-        if (i != engine->self && links_ready(engine->peers.links, i))
+        if (i != engine->self && links_ready(engine->peers.links, i) &&
+            (!engine->membership || is_beside_in_tree(i, engine->self)))
             links_send_control(engine->peers.links, i, message, FAILED_HEADER + len, &e);
 }
 
@@ -469,21 +479,19 @@ static void progress_peers(struct engine *engine, struct turn *turn)
 static int regroup_peers(struct engine *engine, const struct engine_regroup *g, struct err *e)
 {
     const char **name = calloc(engine->hosts, sizeof *name);
-    struct links_group group = {engine->epoch, engine->self, engine->hosts, g->host_was, name, g->was_alone};
     uint8_t fence[FENCE_SIZE] = {PEER_FENCE};
+    struct links_group group = {engine->epoch, engine->self, engine->hosts, g->host_was,
+                                name,          g->was_alone, fence,         sizeof fence};
     if (!name)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
     for (uint32_t i = 0; i < engine->hosts; i++)
         name[i] = engine->host[i].name;
+    put_u32(fence + 4, engine->epoch);
     int rc = links_regroup(engine->peers.links, &group, clock_now(), e);
     free(name);
-    put_u32(fence + 4, engine->epoch);
-    for (uint32_t i = 0; rc == 0 && i < engine->hosts; i++) {
+    for (uint32_t i = 0; rc == 0 && i < engine->hosts; i++)
         if (i == engine->self || !links_ready(engine->peers.links, i))
             engine->host[i].sends = engine->epoch; /* a new link is made in this epoch */
-        else
-            (void)links_send_control(engine->peers.links, i, fence, sizeof fence, NULL);
-    }
     engine->peers.down = false;
     engine->peers.lost_host = UINT32_MAX;
     engine->peers.up = are_linked(engine);

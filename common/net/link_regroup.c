@@ -29,7 +29,7 @@ static bool stays_ready(const struct peer *p)
 }
 
 /* A peer of the old epoch, in its new place. */
-static void move_peer(struct links *l, struct peer *p, uint32_t host)
+static void move_peer(struct links *l, struct peer *p, uint32_t host, const struct links_group *g)
 {
     link_setup_drop_candidates(l, p);
     p->host = host;
@@ -40,6 +40,9 @@ static void move_peer(struct links *l, struct peer *p, uint32_t host)
         return;
     }
     p->stream->host = host;
+    p->fence_size = (uint32_t)g->fence_size;
+    if (g->fence_size > 0)
+        memcpy(p->fence, g->fence, g->fence_size);
     link_stream_deliver(p->stream, -1);
 }
 
@@ -62,7 +65,7 @@ static int place_peers(struct links *l, struct peer **to, const struct links_gro
         if (g->from[i] < l->hosts && l->peer[g->from[i]]) {
             to[i] = l->peer[g->from[i]];
             l->peer[g->from[i]] = NULL;
-            move_peer(l, to[i], i);
+            move_peer(l, to[i], i, g);
         } else {
             to[i] = links_peer_new(i, g->name[i]);
         }

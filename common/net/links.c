@@ -287,14 +287,6 @@ int links_connect(struct links *l, uint32_t host, const char *const *address, si
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
 
-static struct peer *ready_peer(struct links *l, uint32_t host, struct err *e)
-{
-    if (links_ready(l, host))
-        return l->peer[host];
-    err_set(e, ERR_CLOSED, "there is no link to host %s", host < l->hosts ? l->peer[host]->name : "?");
-    return NULL;
-}
-
 /* After anything was sent: wait for room when the socket is full, remember what ended. */
 static void after_send(struct links *l, struct peer *p, int rc, struct err *e)
 {
@@ -306,6 +298,25 @@ static void after_send(struct links *l, struct peer *p, int rc, struct err *e)
         rc = links_watch_peer(l, p, e);
     if (rc < 0)
         links_fail(l, p, e);
+}
+
+/* Messages of the epoch before may be on their way: the fence ends them. */
+static void send_fence(struct links *l, struct peer *p)
+{
+    struct err why = ERR_INIT;
+    uint32_t size = p->fence_size;
+    p->fence_size = 0;
+    after_send(l, p, link_stream_send(p->stream, LINK_CONTROL, p->fence, size, &why), &why);
+}
+
+static struct peer *ready_peer(struct links *l, uint32_t host, struct err *e)
+{
+    if (links_ready(l, host) && l->peer[host]->fence_size > 0)
+        send_fence(l, l->peer[host]);
+    if (links_ready(l, host))
+        return l->peer[host];
+    err_set(e, ERR_CLOSED, "there is no link to host %s", host < l->hosts ? l->peer[host]->name : "?");
+    return NULL;
 }
 
 int links_send_control(struct links *l, uint32_t host, const void *data, size_t size, struct err *e)

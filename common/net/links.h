@@ -65,14 +65,18 @@ struct links_config {
     bool lasting;          /* links_regroup may follow: the listeners stay open */
 };
 
+#define LINKS_FENCE_MAX 8
+
 /* The hosts of the next epoch. */
 struct links_group {
     uint32_t epoch, self, hosts;
     const uint32_t *from;    /* [hosts]: the host's index until now; UINT32_MAX: it is new */
     const char *const *name; /* [hosts] */
-    /* The others come to the epoch at any time: the limit for links begins when the one with host 0 is ready,
-     * which is no newcomer, or, on host 0, with the first one. */
-    bool patient;
+    bool
+        patient; /* the others come to the epoch at any time: the limit for links begins with the first one */
+    const void
+        *fence; /* a control message that goes before the first other one of the epoch on a kept link; */
+    size_t fence_size; /* at most LINKS_FENCE_MAX; 0: none */
 };
 
 struct links;
@@ -93,7 +97,7 @@ void links_cut(struct links *links);
 /* The hosts are those of `group` from now on. Links to hosts that stay are kept, and ready at once. Bulk that
  * was queued on them ends with done(-1) before this returns. No place that bulk_place gave is touched again:
  * the rest of a frame that has begun is read and thrown away. So a kept link may still bring frames of the
- * epoch before, and the owner's messages have to tell where the new epoch begins. Links to hosts that leave
+ * epoch before, and the fence tells where the new epoch begins. Links to hosts that leave
  * are closed; lost links and links to new hosts are made after links_connect. Only for `lasting` links, not
  * from inside a callback. After -1 with *e only links_free is useful. */
 int links_regroup(struct links *links, const struct links_group *group, uint64_t now, struct err *e);

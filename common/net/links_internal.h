@@ -43,8 +43,10 @@ struct peer {
     bool unread;                /* failed by a send, so the peer's last words may lie in the socket */
     struct err why;             /* failed: why; before: what went wrong last */
     uint64_t received_at, sent_at;
-    uint32_t told;          /* events of its link, from links_event */
-    struct peer *next_told; /* while there are some */
+    uint8_t fence[LINKS_FENCE_MAX]; /* goes before the next message, after links_regroup */
+    uint32_t fence_size;            /* 0: none */
+    uint32_t told;                  /* events of its link, from links_event */
+    struct peer *next_told;         /* while there are some */
 
     union net_address *address; /* outgoing candidates, best first */
     uint32_t addresses;

@@ -34,13 +34,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 from hvdrun import _hvd, job, objects
 from hvdrun import process_sets as sets
 from hvdrun._hvd import membership
-from hvdrun.exceptions import (
-    DuplicateNameError,
-    HorovodInternalError,
-    HostsUpdatedInterrupt,
-    HvdError,
-    LeftJobError,
-)
+from hvdrun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, HvdError, LeftJobError
+from hvdrun.process_sets import process_sets
 
 __all__ = [
     "ObjectState",
@@ -48,6 +43,7 @@ __all__ = [
     "membership",
     "membership_changed",
     "notification_manager",
+    "process_sets",
     "reset",
     "run",
     "run_fn",
@@ -67,20 +63,25 @@ def membership_changed() -> bool:
 
 
 def reset() -> None:
-    """Enters the next membership: rank(), size() and their like have new values; process sets are gone.
+    """Enters the next membership: rank(), size() and their like have new values.
+
+    Process sets keep their objects and those of their ranks that stay. The use of a set without ranks is an error.
 
     LeftJobError: this worker has no rank any more. DuplicateNameError: operations are pending, and nothing has changed.
     """
-    job.leaving()
+    global _resets
+    _resets += 1
+    stays = membership() > 0 if _hvd.is_initialized() else False
     try:
         _hvd.reset()
-    except DuplicateNameError:
-        raise
     except BaseException:
-        job.left()
+        stays = False
         raise
-    job.left()
-    sets.remember()
+    finally:
+        names.forget()
+        if not stays:
+            sets.forget()
+    sets.carry()
 
 
 _asking = threading.Lock()
@@ -260,8 +261,13 @@ def _some_ranks(ranks: List[int], size: int) -> Iterator[sets.ProcessSet]:
         yield sets.global_process_set
         return
     among = sets.ProcessSet(ranks)
-    among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}.{ranks[0]}", ranks)
-    yield among
+    among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}", ranks)
+    try:
+        yield among
+    except HorovodInternalError:
+        with contextlib.suppress(HvdError):
+            _hvd.set_close(among.process_set_id)  # else the next membership would have the set
+        raise
     _hvd.set_close(among.process_set_id)
 
 

@@ -59,7 +59,8 @@ def init(
     """Joins the job. Returns when every rank has called it; a second call does nothing.
 
     comm: None, or all ranks of the job: a sequence of numbers, or a communicator of mpi4py.
-    process_sets: sets to add, the same on all ranks. "dynamic" is understood; sets can always be added later.
+    process_sets: sets to add, the same on all ranks. "dynamic" is understood; sets can always be added later. A rank
+    that comes to an elastic job gets the sets that the others have from their init(), in the same order.
 
     HorovodInternalError: hvdrun did not start this process as it starts workers, or a rank has died.
     """
@@ -109,8 +110,7 @@ def _begin_sets(wanted: Union[str, Sequence[sets.ProcessSet], None]) -> None:
         if wanted.lower() != "dynamic":
             raise ValueError(f'init(process_sets={wanted!r}): it is a list of sets or "dynamic"')
         return
-    for each in wanted or ():
-        sets.add_process_set(each)
+    sets.add_given(list(wanted or ()))
 
 
 def shutdown() -> None:

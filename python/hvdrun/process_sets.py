@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from hvdrun import _hvd
+from hvdrun.exceptions import ProcessSetError
 
 __all__ = [
     "ProcessSet",
+    "add_given",
     "add_process_set",
+    "carry",
     "forget",
     "global_process_set",
     "index_of",
+    "process_sets",
     "remember",
     "remove_process_set",
     "set_id_of",
 ]
+
+
+_OPENED = 4096
+"""Numbers from here on are of hvd_set_open: each rank has its own."""
 
 
 class ProcessSet:
@@ -59,7 +67,7 @@ class ProcessSet:
             other.process_set_id, other.ranks)
 
     def __hash__(self) -> int:
-        return hash((self.process_set_id, tuple(self.ranks or ())))
+        return hash(self.process_set_id)  # the ranks of an elastic job change
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
@@ -83,14 +91,66 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
     """Makes a process set. All ranks of the job call this with the same ranks, also those that are not in it.
 
     Returns the set. ProcessSetError: these ranks have a set already.
+
+    In an elastic job a rank that came later, or whose call was interrupted by a change of the ranks, gets the set that
+    the others have.
     """
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if made.process_set_id is not None:
         raise ValueError(f"{made!r} was added already")
-    made.process_set_id = _hvd.set_add(made.ranks or [])
-    made.ranks = _hvd.set_ranks(made.process_set_id)
+    try:
+        number = _hvd.set_add(made.ranks or [])
+    except ProcessSetError:
+        same = [each for each in _nameless() if _hvd.set_ranks(each) == made.ranks]
+        if not same:
+            raise
+        number = same[0]
+    return _bind(made, number)
+
+
+def _bind(made: ProcessSet, number: int) -> ProcessSet:
+    made.process_set_id = number
+    made.ranks = _ranks_of(number)
     _added.append(made)
     return made
+
+
+def _ranks_of(number: int) -> List[int]:
+    """Returns the ranks of a set; none of a set that has lost all of them."""
+    try:
+        return _hvd.set_ranks(number)
+    except ProcessSetError:
+        return []
+
+
+def _nameless() -> List[int]:
+    """Returns the numbers of the sets of an elastic job for which this rank has no object."""
+    if not _hvd.membership():
+        return []
+    mine = {each.process_set_id for each in _added}
+    return [each for each in _hvd.set_ids() if 0 < each < _OPENED and each not in mine]
+
+
+def process_sets() -> Dict[int, ProcessSet]:
+    """Returns the process sets that there are, by their ids, which are the same on all ranks.
+
+    A rank that has come to an elastic job finds those of the others here.
+    """
+    for number in _nameless():
+        _bind(ProcessSet(()), number)
+    there = set(_hvd.set_ids())
+    return {0: global_process_set, **{
+        each.process_set_id: each for each in _added if each.process_set_id in there and each.process_set_id}}
+
+
+def add_given(wanted: Sequence[ProcessSet]) -> None:
+    """Adds the sets that were given to init(). The others of an elastic job, which is under way, have them."""
+    late = _hvd.membership() > 1 and any(number in _hvd.set_ids() for number in range(1, len(wanted) + 1))
+    for number, each in enumerate(wanted, 1):
+        if late:
+            _bind(each, number)
+        else:
+            add_process_set(each)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -127,6 +187,13 @@ def index_of(process_set: ProcessSet, rank: int) -> int:
 def remember() -> None:
     """The job has begun."""
     global_process_set.ranks = list(range(_hvd.size()))
+
+
+def carry() -> None:
+    """The ranks of the elastic job have changed: each set has those of its ranks that stay, by their new numbers."""
+    remember()
+    for each in _added:
+        each.ranks = _ranks_of(set_id_of(each))
 
 
 def forget() -> None:

@@ -26,10 +26,12 @@ def total():  # proves that all ranks are there
     return hvd.allreduce_(one, op=hvd.Sum, name="total")[0]
 """
 
+GIVEN = "mine = hvd.ProcessSet([0, 1]), hvd.ProcessSet([1]); hvd.init(process_sets=mine)"
+
 
 class Elastic(unittest.TestCase):
-    def job(self, program, start, *options):
-        ended = run_elastic(TRAIN + program, start, *options)
+    def job(self, program, start, *options, begin=TRAIN):
+        ended = run_elastic(begin + program, start, *options)
         self.assertEqual(ended.returncode, 0, ended.stderr + ended.stdout)
         return ended, said(ended)
 
@@ -154,24 +156,73 @@ say(train(Watched(items=[])))
 """, 2)  # fmt: skip
         self.assertEqual(lines, [[[0, 1, 2]]])
 
-    def test_a_death_before_the_first_membership(self):
-        """The others are no newcomers, though their first membership is the second."""
-        ended = run_elastic(
+    def test_process_sets(self):
+        """Sets keep their objects and the ranks that stay; one without ranks is an error that names it."""
+        ended, lines = self.job(
             """
-if os.environ["HVD_WORKER"] == "1":
-    die()
-time.sleep(0.3)
-import hvdrun as hvd
-hvd.init()
+sets = [hvd.add_process_set(ranks) for ranks in ([0, 2], [1, 3], [1])]
+found = {sets[0]: "first"}
+def use(name):
+    return [hvd.allreduce_(array("q", [first + 1]), op=hvd.Sum, name=name, process_set=each)[0]
+            for each in sets if hvd.rank() in each.ranks]
+before = use("before")
 @hvd.elastic.run
 def train(state):
-    state.step += 1
-    state.commit()
-state = hvd.elastic.ObjectState(step=0)
+    while state.step < 6:
+        if state.step == 3 and first == 1:
+            die()
+        if state.step == 3 and hvd.elastic.membership() == 2:
+            state.sums = use("after")  # the first operation
+        total()
+        state.step += 1
+        state.commit()
+state = Watched(step=0, sums=None)
 train(state)
-say(hvd.size(), hvd.elastic.membership(), state.step)
-""", 3)  # fmt: skip
-        self.assertEqual((ended.returncode, said(ended)), (0, [[2, 2, 1]] * 2), ended.stderr)
+try:
+    hvd.barrier(process_set=sets[2])
+except hvd.ProcessSetError as why:
+    say(first, before, state.sums, [each.ranks for each in sets], [each.process_set_id for each in sets],
+        found[sets[0]], hvd.add_process_set([0]).process_set_id, sets[0].rank() if first != 3 else None, str(why))
+""", 4)  # fmt: skip
+        sentence = "process set 3 (rank 1 of membership 1) has no rank that is left"
+        rest = [[[0, 1], [2], []], [1, 2, 3], "first", 4]
+        self.assertEqual(sorted(lines), [
+            [0, [4], [4], *rest, 0, sentence],
+            [2, [4], [4], *rest, 1, sentence],
+            [3, [6], [4], *rest, None, sentence],
+        ], ended.stderr)  # fmt: skip
+
+    def test_process_sets_of_newcomers(self):
+        """A rank that comes later has the sets of the others, by init(), by their ranks, or by their numbers."""
+        ended, lines = self.job(
+            """
+old = hvd.elastic.membership() == 1
+if old:
+    hvd.add_process_set([0])
+@hvd.elastic.run
+def train(state):
+    while hvd.size() < 4:
+        total()
+        state.step += 1
+        if state.step == 3 and hvd.rank() == 0:
+            slots(4)
+        time.sleep(0.01)
+        state.commit()
+train(Watched(step=0))
+both = hvd.add_process_set([1, 3])
+again = None if old else hvd.add_process_set([0]).process_set_id
+sums = [hvd.allreduce_(array("q", [1]), op=hvd.Sum, name="sum", process_set=each)[0]
+        for each in (*mine, both) if each.included()]
+say(hvd.rank(), [each.process_set_id for each in (*mine, both)], again, sums,
+    sorted((number, each.ranks) for number, each in hvd.elastic.process_sets().items()))
+""", 3, begin=TRAIN.replace("hvd.init()", GIVEN))  # fmt: skip
+        every = [[0, [0, 1, 2, 3]], [1, [0, 1]], [2, [1]], [3, [0]], [4, [1, 3]]]
+        self.assertEqual(sorted(line for line in lines if line[0] != "sync"), [
+            [0, [1, 2, 4], None, [2], every],
+            [1, [1, 2, 4], None, [2, 1, 2], every],
+            [2, [1, 2, 4], None, [], every],
+            [3, [1, 2, 4], 3, [2], every],
+        ], ended.stderr)  # fmt: skip
 
     @slow
     def test_nobody_has_the_state(self):

@@ -79,12 +79,14 @@ static void note_entry(void)
     run.worker_of[number][rank] = worker + 1;
 }
 
-static int take_step(int32_t *step, float *sum, int *changed)
+static int take_step(int32_t *step, bool first, float *sum, int *changed)
 {
     struct library *l = member_library();
     int32_t now = *step, flag;
-    int status = l->hvd_broadcast("step", &now, 1, HVD_INT32, 0, NULL);
+    int status = run.has_sets && first ? elastic_sets_enter() : HVD_SUCCESS;
 
+    if (status == HVD_SUCCESS)
+        status = l->hvd_broadcast("step", &now, 1, HVD_INT32, 0, NULL);
     if (status != HVD_SUCCESS)
         return status;
     *step = now; /* newcomers go on where the others are */
@@ -120,13 +122,14 @@ static int train_steps(void)
     if (!sum || !kept)
         return HVD_ERR_MEMORY;
     *kept = 7;
-    for (bool over = false; !over;) {
+    for (bool over = false, first = true; !over;) {
         int changed = 0;
-        int status = take_step(&step, sum, &changed);
+        int status = take_step(&step, first, sum, &changed);
+        first = status == HVD_ERR_PEER || changed;
         if (status != HVD_SUCCESS && status != HVD_ERR_PEER)
             return status;
         over = step >= STEPS && status == HVD_SUCCESS && !changed;
-        if (status == HVD_ERR_PEER || changed) {
+        if (first) {
             status = l->hvd_reset();
             if (status != HVD_SUCCESS)
                 return status;

@@ -13,10 +13,11 @@
 #include "tests/sim/elastic.h"
 #include "tests/sim/member.h"
 
-#define IDS    64
-#define OPENED 64
+#define IDS     64
+#define OPENED  24
+#define CHANGES 3 /* of a step */
 
-enum knowledge { NOTHING, HAS, HAS_NOT, UNSURE };
+enum knowledge { NOTHING, HAS, HAS_NOT };
 
 /* A set and what each worker knows of it. */
 struct record {
@@ -24,15 +25,15 @@ struct record {
     bool of[SIM_MEMBERS]; /* the worker is one of it */
     enum knowledge has[SIM_MEMBERS];
     hvd_set number[SIM_MEMBERS]; /* of hvd_set_open */
-    uint32_t membership, step;
+    uint32_t membership, step, change;
 };
 
 static struct record added[IDS], opened[OPENED];
-static uint32_t opens;
+static uint32_t opens, deaths;
 
 /* A step as one worker sees it. */
 struct view {
-    uint32_t rank, size, membership, step;
+    uint32_t rank, size, membership, step, change;
     int32_t worker[SIM_MEMBERS]; /* by rank */
     struct chance chance;        /* the same on all ranks */
 };
@@ -41,7 +42,7 @@ void elastic_sets_reset(void)
 {
     memset(added, 0, sizeof added);
     memset(opened, 0, sizeof opened);
-    opens = 0;
+    opens = deaths = 0;
 }
 
 /* The ranks that the set is to have now; returns their number. */
@@ -151,16 +152,13 @@ static int use_opened(const struct view *v)
     for (uint32_t k = 0; k < opens && status == HVD_SUCCESS; k++) {
         struct record *r = &opened[k];
         int expected = find_expected(v, r, rank);
-        bool all = true, unsure = false;
+        bool all = true;
         if (r->has[me] != HAS)
             continue;
-        for (int i = 0; i < expected; i++) {
+        for (int i = 0; i < expected; i++)
             all = all && r->has[v->worker[rank[i]]] == HAS;
-            unsure = unsure || r->has[v->worker[rank[i]]] == UNSURE;
-        }
         if (!all) {
-            if (!unsure || r->membership != v->membership)
-                check_over(r->number[me]);
+            check_over(r->number[me]);
             r->has[me] = HAS_NOT;
             continue;
         }
@@ -184,11 +182,16 @@ static int choose_ranks(struct view *v, int *rank)
     return n;
 }
 
+static bool is_of_change(const struct view *v, const struct record *r)
+{
+    return r->membership == v->membership && r->step == v->step && r->change == v->change;
+}
+
 static void note_workers(const struct view *v, struct record *r, const int *rank, int n)
 {
-    if (r->used && r->membership == v->membership && r->step == v->step)
+    if (r->used && is_of_change(v, r))
         return;
-    *r = (struct record){.used = true, .membership = v->membership, .step = v->step};
+    *r = (struct record){.used = true, .membership = v->membership, .step = v->step, .change = v->change};
     for (int i = 0; i < n; i++)
         r->of[v->worker[rank[i]]] = true;
 }
@@ -228,6 +231,7 @@ static int remove_one(struct view *v)
     return status;
 }
 
+/* An engine knows at most SHM_SLOTS pairs of ranks, which pass the messages of opening. */
 static int open_one(struct view *v)
 {
     int rank[SIM_MEMBERS], n = choose_ranks(v, rank), status;
@@ -235,15 +239,18 @@ static int open_one(struct view *v)
     char name[40];
     bool member = false;
 
+    n = n < 3 ? n : 3;
     for (int i = 0; i < n; i++)
         member = member || rank[i] == (int)v->rank;
-    while (k < opens && (opened[k].membership != v->membership || opened[k].step != v->step))
+    if (v->change > 0 || v->step % 2 != 0)
+        return HVD_SUCCESS;
+    while (k < opens && !is_of_change(v, &opened[k]))
         k++;
     if (!member || k == OPENED)
         return HVD_SUCCESS;
     note_workers(v, &opened[k], rank, n);
     opens = k == opens ? k + 1 : opens;
-    snprintf(name, sizeof name, "open.%u.%u", v->membership, v->step);
+    snprintf(name, sizeof name, "open.%u.%u.%u", v->membership, v->step, v->change);
     status = member_library()->hvd_set_open(name, rank, n, &opened[k].number[me]);
     if (status == HVD_SUCCESS)
         opened[k].has[me] = HAS;
@@ -254,13 +261,36 @@ static int open_one(struct view *v)
 static int close_one(struct view *v)
 {
     uint32_t me = sim_current->index;
-    struct record *r = opens ? &opened[chance_below(&v->chance, opens)] : NULL;
+    struct record *r = &opened[chance_below(&v->chance, OPENED)];
 
-    if (!r || r->has[me] != HAS)
+    if (r->has[me] != HAS)
         return HVD_SUCCESS;
-    r->has[me] = UNSURE;
     int status = member_library()->hvd_set_close(r->number[me]);
     r->has[me] = HAS_NOT;
+    return status;
+}
+
+/* Others may die in it, or between it and the next step. */
+static void die_soon(void)
+{
+    if (deaths < 2 && !sim_current->die_at && chance_one_in(&sim_timing, 24)) {
+        deaths++;
+        sim_current->die_at = sim_current->points + 1 + chance_below(&sim_timing, 120);
+    }
+}
+
+static int change_sets(struct view *v)
+{
+    uint64_t what = chance_below(&v->chance, 5);
+    int status = HVD_SUCCESS;
+
+    die_soon();
+    if (what < 4)
+        status = what == 0 ? add_one(v) : what == 1 ? remove_one(v) : what == 2 ? open_one(v) : close_one(v);
+    bool stranded = !job.host[sim_current->host].engine; /* the session is about to end the worker */
+    if (status != HVD_SUCCESS && status != HVD_ERR_PEER && status != HVD_ERR_ENGINE && !stranded)
+        elastic_failure("worker %u in membership %u, change %d of the sets: %d, %s", sim_current->index,
+                        v->membership, (int)what, status, member_library()->hvd_last_error());
     return status;
 }
 
@@ -280,13 +310,38 @@ int elastic_sets_step(uint64_t seed, int32_t step)
         status = use_added(&v);
     if (status == HVD_SUCCESS)
         status = use_opened(&v);
-    uint64_t what = chance_below(&v.chance, 5);
-    if (status != HVD_SUCCESS || what == 4)
-        return status;
-    status = what == 0 ? add_one(&v) : what == 1 ? remove_one(&v) : what == 2 ? open_one(&v) : close_one(&v);
-    bool stranded = !job.host[sim_current->host].engine; /* the session is about to end the worker */
-    if (status != HVD_SUCCESS && status != HVD_ERR_PEER && status != HVD_ERR_ENGINE && !stranded)
-        elastic_failure("worker %d in membership %u, change %d of the sets: %d, %s", mine, v.membership,
-                        (int)what, status, l->hvd_last_error());
+    for (v.change = 0; v.change < CHANGES && status == HVD_SUCCESS; v.change++)
+        status = change_sets(&v);
     return status == HVD_SUCCESS ? use_added(&v) : status;
+}
+
+static int sum_first(hvd_set set)
+{
+    struct library *l = member_library();
+    hvd_options o = {.set = set};
+    int32_t sum = 1;
+
+    if (l->hvd_set_rank(set) < 0)
+        return HVD_SUCCESS;
+    int status = l->hvd_allreduce("first", &sum, &sum, 1, HVD_INT32, HVD_SUM, &o);
+    if (status == HVD_SUCCESS && sum != l->hvd_set_size(set))
+        elastic_failure("worker %u: the first sum of set %d is %d", sim_current->index, set, sum);
+    if (status != HVD_SUCCESS && status != HVD_ERR_PEER && status != HVD_ERR_ENGINE)
+        elastic_failure("worker %u: the first sum of set %d: %d, %s", sim_current->index, set, status,
+                        l->hvd_last_error());
+    return status;
+}
+
+/* Nothing of the membership comes before these sums. */
+int elastic_sets_enter(void)
+{
+    uint32_t me = sim_current->index;
+    int status = HVD_SUCCESS;
+
+    for (hvd_set id = 1; id < IDS && status == HVD_SUCCESS; id++)
+        status = sum_first(id);
+    for (uint32_t k = 0; k < opens && status == HVD_SUCCESS; k++)
+        if (opened[k].has[me] == HAS)
+            status = sum_first(opened[k].number[me]);
+    return status;
 }

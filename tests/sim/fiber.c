@@ -15,7 +15,7 @@
 uint64_t sim_now;
 struct fiber *sim_current;
 struct chance sim_timing;
-bool sim_verbose;
+bool sim_verbose, sim_steady;
 
 /* A fiber is entered as a context, which asks the kernel; after that, jumps between stacks do. */
 struct place {
@@ -167,7 +167,7 @@ static void resume(struct fiber *f)
     }
     f = sim_current;
     sim_current = NULL;
-    sim_now += chance_below(&sim_timing, 2 * USEC);
+    sim_now += sim_steady ? 1 : chance_below(&sim_timing, 2 * USEC);
     if (f->state == FIBER_DEAD)
         job_died(f);
 }

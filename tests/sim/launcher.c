@@ -28,7 +28,7 @@ static struct {
     bool gone[SIM_HOSTS];
     bool finishing, gave_up;
     uint32_t reports[SIM_HOSTS];
-    uint64_t judge_at;
+    uint64_t judge_at, named_at;
 } self;
 
 static void consider_soon(void)
@@ -48,6 +48,8 @@ static void post_message(uint32_t host, const Hvd__Membership *m)
     size_t room = 1u << 20;
 
     letter->due = sim_now + 1 + chance_below(&sim_timing, chance_one_in(&sim_timing, 4) ? 30 * MSEC : MSEC);
+    if (sim_steady)
+        letter->due = sim_now + STEADY_NS;
     if (letter->due <= self.last_due[host])
         letter->due = self.last_due[host] + 1;
     self.last_due[host] = letter->due;
@@ -109,6 +111,7 @@ static void send_membership(bool at_once)
     m.n_link = m.n_host;
     m.at_once = at_once;
     m.reason = (char *)"a rank has gone";
+    self.named_at = sim_now;
     sim_say("-- membership %u: %u ranks on %zu hosts%s", m.number, m.size, m.n_host,
             at_once ? ", at once" : "");
     for (uint32_t i = 0; i < job.hosts; i++) {
@@ -335,6 +338,11 @@ void launcher_end(void)
         free(letter);
     }
     roster_free(&self.roster);
+}
+
+uint64_t launcher_named_at(void)
+{
+    return self.named_at;
 }
 
 bool launcher_gave_up(void)

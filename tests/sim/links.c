@@ -39,6 +39,8 @@ struct peer {
     uint64_t arrives; /* the last thing sent to it */
     uint64_t taken;   /* the last bulk frame of ours */
     uint8_t *place;   /* of the frame that is coming in */
+    uint8_t fence[LINKS_FENCE_MAX];
+    size_t fence_size;
 };
 
 struct links {
@@ -56,14 +58,27 @@ struct links {
 
 static struct links *net[SIM_HOSTS];
 static bool cut[SIM_HOSTS][SIM_HOSTS];
+static uint32_t sends[SIM_HOSTS]; /* messages, by host */
 
 void net_reset(void)
 {
     memset(cut, 0, sizeof cut);
 }
 
+void net_count_anew(void)
+{
+    memset(sends, 0, sizeof sends);
+}
+
+uint32_t net_sent(uint32_t host)
+{
+    return sends[host];
+}
+
 static uint64_t delay(void)
 {
+    if (sim_steady)
+        return STEADY_NS;
     uint64_t mean = chance_one_in(&sim_timing, 50)  ? 50 * MSEC
                     : chance_one_in(&sim_timing, 4) ? MSEC
                                                     : 20 * USEC;
@@ -193,7 +208,7 @@ static void number_hosts(struct links *l, uint32_t epoch, uint32_t self, uint32_
     l->self = self;
     l->hosts = hosts;
     for (uint32_t i = 0; i < hosts; i++)
-        l->host[i] = (uint32_t)(name[i][0] - 'a');
+        l->host[i] = (uint8_t)name[i][0] - (uint32_t)'a';
 }
 
 struct links *links_new(const struct links_config *config, const struct links_events *events, void *ctx,
@@ -272,7 +287,7 @@ int links_regroup(struct links *l, const struct links_group *g, uint64_t now, st
 
     (void)now, (void)e;
     for (uint32_t i = 0; i < g->hosts; i++)
-        stays[g->name[i][0] - 'a'] = true;
+        stays[(uint8_t)g->name[i][0] - 'a'] = true;
     for (uint32_t id = 0; id < SIM_HOSTS; id++) {
         struct peer *p = &l->peer[id];
         bool ready = p->ready && !p->gone;
@@ -280,6 +295,7 @@ int links_regroup(struct links *l, const struct links_group *g, uint64_t now, st
             continue;
         if (ready && stays[id]) {
             cut_peer(l, id);
+            memcpy(p->fence, g->fence, p->fence_size = g->fence_size);
             continue;
         }
         if (ready && passes(l, id))
@@ -359,13 +375,25 @@ int links_timeout(const struct links *l, uint64_t now)
     return -1; /* the descriptor tells in time */
 }
 
+static void send_fence(struct links *l, uint32_t host)
+{
+    struct peer *p = &l->peer[l->host[host]];
+    size_t size = p->fence_size;
+
+    p->fence_size = 0;
+    if (size > 0)
+        links_send_control(l, host, p->fence, size, NULL);
+}
+
 int links_send_control(struct links *l, uint32_t host, const void *data, size_t size, struct err *e)
 {
     if (!links_ready(l, host))
         return err_set(e, ERR_CLOSED, "there is no link to host %u", host);
+    send_fence(l, host);
     host = l->host[host];
     if (!passes(l, host))
         return 0;
+    sends[l->id]++;
     struct event *event = put(net[host], arrival(l, host), CONTROL, l->id);
     event->data = malloc(size ? size : 1);
     event->size = size;
@@ -377,8 +405,11 @@ int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, stru
 {
     if (!links_ready(l, host))
         return err_set(e, ERR_CLOSED, "there is no link to host %u", host);
+    send_fence(l, host);
     host = l->host[host];
-    uint64_t at = sim_now + chance_below(&sim_timing, chance_one_in(&sim_timing, 8) ? 5 * MSEC : 10 * USEC);
+    uint64_t slow = chance_one_in(&sim_timing, 8) && !sim_steady ? 5 * MSEC : 10 * USEC;
+    uint64_t at = sim_now + chance_below(&sim_timing, slow);
+    sends[l->id]++;
     if (at <= l->peer[host].taken)
         at = l->peer[host].taken + 1;
     l->peer[host].taken = at;

@@ -60,6 +60,7 @@ void elastic_member_run(void *arg);
     X(hvd_set_remove)                                                                                        \
     X(hvd_set_open)                                                                                          \
     X(hvd_set_close)                                                                                         \
+    X(hvd_set_rank)                                                                                          \
     X(hvd_set_size)                                                                                          \
     X(hvd_set_ranks)                                                                                         \
     X(hvd_set_count)                                                                                         \

@@ -328,7 +328,10 @@ static void catch_crashes(void)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "Usage: %s [--elastic] --seeds A..B | --seed N [--verbose]\n", program);
+    fprintf(stderr,
+            "Usage: %s [--elastic] --seeds A..B | --seed N [--verbose]\n"
+            "       %s --agreement HOSTS\n",
+            program, program);
     return 2;
 }
 
@@ -336,6 +339,7 @@ int main(int argc, char **argv)
 {
     unsigned long long first = 1, last = 0;
     bool is_elastic = false;
+    unsigned hosts = 0;
     char path[4096];
     const char *slash = strrchr(argv[0], '/');
 
@@ -347,6 +351,9 @@ int main(int argc, char **argv)
                  sscanf(argv[i + 1], "%llu..%llu", &first, &last) == 2)
             i++;
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc && sscanf(argv[i + 1], "%llu", &first) == 1)
+            last = first, i++;
+        else if (strcmp(argv[i], "--agreement") == 0 && i + 1 < argc &&
+                 sscanf(argv[i + 1], "%u", &hosts) == 1 && hosts > 1 && hosts <= SIM_HOSTS)
             last = first, i++;
         else if (strcmp(argv[i], "--elastic") == 0)
             is_elastic = true;
@@ -360,6 +367,8 @@ int main(int argc, char **argv)
     catch_crashes();
     if (member_open_libraries(path) != 0)
         return 2;
+    if (hosts > 0)
+        return agreement_run(hosts) != 0;
     for (seed = first; seed <= last && is_elastic; seed++)
         failures += elastic_run(seed) != 0;
     for (seed = first; seed <= last && !is_elastic; seed++)

@@ -13,6 +13,7 @@
  *   elastic.c   runs of elastic jobs: ranks and hosts come, go and die
  *   elastic_sets.c  what the ranks of these do with process sets
  *   launcher.c  what hvdrun does in them: it names memberships
+ *   agreement.c how long that takes, with many hosts
  *
  * A rank's libhvd is a copy of the library opened anew, so each has its own global state. */
 #pragma once
@@ -27,8 +28,10 @@
 #include "common/base/buf.h"
 #include "common/protocol/control.pb-c.h"
 
-#define SIM_HOSTS   6
-#define SIM_RANKS   4 /* of a host */
+#ifndef SIM_HOSTS /* the program of many hosts has others */
+#define SIM_HOSTS 6
+#define SIM_RANKS 4 /* of a host */
+#endif
 #define SIM_MEMBERS (SIM_HOSTS * SIM_RANKS)
 #define USEC        1000ull
 #define MSEC        1000000ull
@@ -78,6 +81,8 @@ extern uint64_t sim_now;
 extern struct fiber *sim_current; /* NULL: the scheduler */
 extern struct chance sim_timing;
 extern bool sim_verbose;
+extern bool sim_steady; /* each message takes STEADY_NS, and work hardly any time */
+#define STEADY_NS MSEC
 
 void fiber_start(struct fiber *f, void (*run)(void *arg), void *arg);
 void fiber_free(struct fiber *f);
@@ -174,6 +179,10 @@ bool launcher_gave_up(void);
 /* One run of a seed; -1: something did not hold, and was said. */
 int elastic_run(uint64_t seed);
 uint64_t elastic_memberships(void);
+/* When the last membership was named. */
+uint64_t launcher_named_at(void);
+/* agreement.c: a change of the ranks on so many hosts; -1: over the limits. */
+int agreement_run(uint32_t hosts);
 
 /* ---- the network (links.c) ----------------------------------------------------------------------------- */
 
@@ -183,6 +192,9 @@ uint64_t net_events(void);
 /* From now on nothing passes between the two; they find out later. */
 void net_cut(uint32_t a, uint32_t b);
 void net_host_died(uint32_t host);
+/* The messages of a host to others since net_count_anew. */
+void net_count_anew(void);
+uint32_t net_sent(uint32_t host);
 
 /* ---- system calls (system.c) --------------------------------------------------------------------------- */
 

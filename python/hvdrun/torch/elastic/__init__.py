@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from hvdrun import elastic
-from hvdrun.elastic import ObjectState, State, membership, membership_changed
+from hvdrun.elastic import ObjectState, State, membership, membership_changed, process_sets
 from hvdrun.torch.optimizer import forget_units
 
 from .handlers import (
@@ -41,6 +41,7 @@ __all__ = [
     "get_handler_registry",
     "membership",
     "membership_changed",
+    "process_sets",
     "reset",
     "run",
     "set_handler_registry",
