@@ -34,7 +34,13 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 from hvdrun import _hvd, job, objects
 from hvdrun import process_sets as sets
 from hvdrun._hvd import membership
-from hvdrun.exceptions import HorovodInternalError, HostsUpdatedInterrupt, HvdError, LeftJobError
+from hvdrun.exceptions import (
+    DuplicateNameError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    HvdError,
+    LeftJobError,
+)
 from hvdrun.process_sets import process_sets
 
 __all__ = [
@@ -69,18 +75,16 @@ def reset() -> None:
 
     LeftJobError: this worker has no rank any more. DuplicateNameError: operations are pending, and nothing has changed.
     """
-    global _resets
-    _resets += 1
-    stays = membership() > 0 if _hvd.is_initialized() else False
+    stays = _hvd.is_initialized() and membership() > 0
+    job.leaving()
     try:
         _hvd.reset()
-    except BaseException:
-        stays = False
+    except DuplicateNameError:
         raise
-    finally:
-        names.forget()
-        if not stays:
-            sets.forget()
+    except BaseException:
+        job.left()
+        raise
+    job.left(sets_stay=stays)
     sets.carry()
 
 
@@ -261,7 +265,7 @@ def _some_ranks(ranks: List[int], size: int) -> Iterator[sets.ProcessSet]:
         yield sets.global_process_set
         return
     among = sets.ProcessSet(ranks)
-    among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}", ranks)
+    among.process_set_id = _hvd.set_open(f"hvd.elastic.{membership()}.{ranks[0]}", ranks)
     try:
         yield among
     except HorovodInternalError:

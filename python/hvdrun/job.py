@@ -91,10 +91,13 @@ def leaving() -> None:
         each()
 
 
-def left() -> None:
-    """This rank has left: names, process sets and what else belonged to the job are gone."""
+def left(sets_stay: bool = False) -> None:
+    """This rank has left: names, process sets and what else belonged to the job are gone.
+
+    sets_stay: process sets are not; another membership of the elastic job follows."""
     names.forget()
-    sets.forget()
+    if not sets_stay:
+        sets.forget()
     for each in _after:
         each()
 
