@@ -115,6 +115,25 @@ train(Watched(step=0, grown=0))
         self.assertEqual(_givers(2, [2, 2], [1, 2]), {})
         self.assertEqual(_givers(-1, [-1, -1, -1], [1, 1, 2]), {0: [0, 1, 2]})
 
+    def test_a_death_before_the_first_membership(self):
+        """The others are no newcomers, though their first membership is the second."""
+        ended = run_elastic(
+            """
+if os.environ["HVD_WORKER"] == "1":
+    die()
+time.sleep(0.3)
+import hvdrun as hvd
+hvd.init()
+@hvd.elastic.run
+def train(state):
+    state.step += 1
+    state.commit()
+state = hvd.elastic.ObjectState(step=0)
+train(state)
+say(hvd.size(), hvd.elastic.membership(), state.step)
+""", 3)  # fmt: skip
+        self.assertEqual((ended.returncode, said(ended)), (0, [[2, 2, 1]] * 2), ended.stderr)
+
     def test_shrinking(self):
         """A rank that has to leave ends with status 0, at a commit."""
         ended, lines = self.job(
