@@ -31,22 +31,27 @@ static int compare_workers(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static bool grow_list(uint32_t **list, uint32_t size)
+{
+    uint32_t *larger = realloc(*list, size * sizeof **list);
+    if (!larger)
+        return false;
+    *list = larger;
+    return true;
+}
+
 int carry_meet(void)
 {
     uint32_t size = client.region.size;
-    uint32_t *worker = realloc(carry.worker, size * sizeof *worker);
-    carry.worker = worker ? worker : carry.worker;
-    uint32_t *order = realloc(carry.by_worker, size * sizeof *order);
-    carry.by_worker = order ? order : carry.by_worker;
-    if (!worker || !order)
-        return fail(HVD_ERR_MEMORY, "no memory for the numbers of %u workers", size);
     if (!client.region.elastic)
         return fail(HVD_ERR_ENGINE, "this host's engine knows no elastic jobs");
-    memcpy(worker, region_workers(&client.region), size * sizeof *worker);
+    if (!grow_list(&carry.worker, size) || !grow_list(&carry.by_worker, size))
+        return fail(HVD_ERR_MEMORY, "no memory for the numbers of %u workers", size);
+    memcpy(carry.worker, region_workers(&client.region), size * sizeof *carry.worker);
     for (uint32_t i = 0; i < size; i++)
-        order[i] = i;
+        carry.by_worker[i] = i;
     carry.size = size;
-    qsort(order, size, sizeof *order, compare_workers);
+    qsort(carry.by_worker, size, sizeof *carry.by_worker, compare_workers);
     return HVD_SUCCESS;
 }
 

@@ -9,7 +9,8 @@
  *   solo.c       the path of a job of one rank            request.c   the checks that all calls share
  *   timeline.c   a file of all operations                 wait_policy.c  spin or sleep; wait or give up
  *   sized.c      results that the caller allocates         forget.c    tensors without a use are forgotten
- *   gpu/         the path of tensors in memory of GPUs     api/        the calls of hvd.h
+ *   carry.c      sets over a change of the ranks           gpu/        tensors in memory of GPUs
+ *   api/         the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or
  * on GPUs (gpu/). The last two are a `struct path_ops` (operation.h). */

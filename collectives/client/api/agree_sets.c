@@ -259,7 +259,7 @@ int sets_agree(void)
 {
     uint32_t last = (uint32_t)client.size - 1, calls = carry_count()->calls;
     uint64_t mine[2] = {calls ? (uint64_t)calls << 32 | (last - (uint32_t)client.rank) : 0, count_opened()};
-    uint64_t most[2];
+    uint64_t most[2] = {0};
     struct tensor_op op = {.kind = SHM_ALLREDUCE, .op = HVD_MAX, .count = 2};
     int status = carry_meet();
     if (!status)
