@@ -13,6 +13,7 @@
 
 #include "collectives/client/core.h"
 #include "collectives/client/wait_policy.h"
+#include "collectives/gpu/pointer.h"
 #include "collectives/local/tensor.h"
 
 struct group;
@@ -48,6 +49,7 @@ struct request {
     void *stream;          /* of the options; for a GPU */
     bool will_wait;        /* of the options */
     struct group *group;   /* NULL: none; the tensor takes it over; in and out are then NULL */
+    struct pointer at;     /* of memory of a GPU, from the claim that found it there */
     struct allocator allocator;
 };
 

@@ -179,7 +179,7 @@ int reduction_plan(const struct gpu_operation *o, int size, struct reduction *in
 {
     if (o->dtype < 0 || o->dtype >= DTYPES || numbers[o->dtype].family == NO_NUMBER)
         return refuse_operation(why, "NCCL does not reduce %s", dtype_name(o->dtype));
-    int op = builtin_op(o->op);
+    int op = builtin_op(size == 1 && o->op == HVD_AVERAGE ? HVD_SUM : o->op);
     if (op < 0)
         return refuse_operation(why, "NCCL has no %s", op_name(o->op));
     const struct number *f = &numbers[o->dtype];
@@ -192,6 +192,8 @@ int reduction_plan(const struct gpu_operation *o, int size, struct reduction *in
         into->before = o->prescale;
         into->after = o->postscale;
     }
+    if (size == 1 && into->factor != 1 && is_float8(o->dtype)) /* an invalid argument there, up to 2.28 */
+        return refuse_operation(why, "NCCL does not scale %s of one rank", dtype_name(o->dtype));
     if ((into->before != 1 || into->after != 1) && is_float8(o->dtype))
         return refuse_operation(why, "%g is no number of %s", o->prescale * o->postscale,
                                 dtype_name(o->dtype));

@@ -216,13 +216,23 @@ void gpu_capture(bool own, bool global)
     cu_must(begin(own ? stream : other, global ? CU_CAPTURE_MODE_GLOBAL : 1), "cuStreamBeginCapture");
 }
 
-void gpu_captured(bool own)
+static cu_result end_capture(cu_stream of)
 {
     cu_result (*end)(cu_stream, void **);
     void *symbol = symbol_of("cuStreamEndCapture"), *graph;
 
     memcpy(&end, &symbol, sizeof end);
-    cu_must(end(own ? stream : other, &graph), "cuStreamEndCapture");
+    return end(of, &graph);
+}
+
+void gpu_captured(bool own)
+{
+    cu_must(end_capture(own ? stream : other), "cuStreamEndCapture");
+}
+
+bool gpu_capture_spoilt(void)
+{
+    return end_capture(other) != CU_OK;
 }
 
 int gpu_waits(void)

@@ -32,6 +32,8 @@ void gpu_pause(unsigned ms);
  * threads' calls can spoil it, too, if it is `global`. */
 void gpu_capture(bool own, bool global);
 void gpu_captured(bool own);
+/* Ends the capture of the other stream. true: a call has spoilt the capture. */
+bool gpu_capture_spoilt(void);
 /* From now on the double's calls fail as HVD_DOUBLE_FAIL says it. Not on a real GPU. */
 void gpu_fail(const char *list);
 /* How often these have waited. */

@@ -155,6 +155,8 @@ static double now(void)
     return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1e6;
 }
 
+#define DEATH_MS 400 /* from the operation that others wait in to the death */
+
 /* `more`: ms until the death. */
 static const char *in_time(double since, int more)
 {
@@ -211,14 +213,16 @@ static void loss(bool of_engine, int last)
         exit(1); /* of_engine: it was continued */
     must(hvd_allreduce("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "last");
     if (rank == 0) {
-        usleep(200000);
+        usleep(DEATH_MS * 1000);
         kill(victim, SIGKILL);
     }
     double since = now();
     gpu_get(x, gpu, 400);
     int status = hvd_allreduce("more", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options);
-    printf("rank %d: free %s, %s: %s\n", rank, in_time(since, rank ? 300 : 0), hvd_status_name(status),
-           hvd_last_error());
+    printf("rank %d: free %s, %s: %s, %.0f ms after the death\n", rank,
+           in_time(since, rank ? DEATH_MS + 100 : 0), hvd_status_name(status), hvd_last_error(),
+           now() - since - (rank ? DEATH_MS : 0));
+    fflush(stdout); /* hvdrun may end this process before its exit */
     if (of_engine && rank == 0)
         kill((pid_t)pid[last], SIGCONT);
     hvd_shutdown();

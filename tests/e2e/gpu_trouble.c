@@ -7,6 +7,7 @@
  *   closes LIST         calls fail from hvd_shutdown on, with the last rank's stream busy
  *   aside               a result that is there is waited for while a join has put it aside
  *   capture             operations while streams are being captured into graphs
+ *   capture-first       the first operation while another stream is being captured in the global mode
  *   set                 a set is removed while another thread of rank 0 begins an operation in it */
 #include <pthread.h>
 #include <stdint.h>
@@ -98,13 +99,32 @@ static void aside(void)
     printf("rank %d: all right\n", rank);
 }
 
-/* No call of the library spoils a capture of another stream, from the first operation to hvd_shutdown. */
+/* NCCL connects in threads of its own. A capture in the global mode forbids them what they need, and is spoilt. */
+static void capture_first(void)
+{
+    int32_t *gpu = gpu_alloc(400), x = rank + 1;
+
+    gpu_put(gpu, &x, 4);
+    gpu_wait();
+    if (rank == size - 1)
+        gpu_capture(false, true);
+    must(hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "x");
+    if (rank == size - 1)
+        printf("rank %d: the capture %s\n", rank, gpu_capture_spoilt() ? "is spoilt" : "is whole");
+    gpu_get(&x, gpu, 4);
+    if (x != size * (size + 1) / 2)
+        wrong("the sum is %d", x);
+    printf("rank %d: all right\n", rank);
+}
+
+/* No call of the library spoils a capture of another stream, from the second operation to hvd_shutdown. */
 static void capture(void)
 {
     int32_t *gpu = gpu_alloc(400), x = rank + 1;
     int16_t *shorts = gpu_alloc(200);
     hvd_handle handle;
 
+    must(hvd_allreduce("first", gpu, gpu, 1, HVD_INT32, HVD_SUM, &options), "the first one");
     gpu_put(gpu, &x, 4);
     gpu_wait();
     gpu_capture(false, true);
@@ -177,11 +197,13 @@ int main(int argc, char **argv)
         aside();
     else if (strcmp(word, "capture") == 0)
         capture();
+    else if (strcmp(word, "capture-first") == 0)
+        capture_first();
     else if (strcmp(word, "set") == 0)
         set();
     else
         wrong(
-            "usage: gpu_trouble breaks RANK LIST | breaks16 RANK LIST | closes LIST | aside | capture | set");
+            "usage: gpu_trouble breaks RANK LIST | breaks16 RANK LIST | closes LIST | aside | capture | capture-first | set");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

@@ -131,7 +131,7 @@ gpus() {
     fi
     export HVDRUN_GRACE=$(($(free_s) + 4)) # for ranks that say how long a death has held them
     # Ranks are not given what begins with HVD_ by itself, nor anything on other hosts.
-    for name in LD_LIBRARY_PATH REAL_GPU HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,LAZY,NCCL,PEERS,BLOCKS,IPC_EVENTS,REAL}; do
+    for name in LD_LIBRARY_PATH REAL_GPU HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,LAZY,NCCL,PEERS,BLOCKS,IPC_EVENTS,REAL,HEARS}; do
         [ -z "${!name:-}" ] || reach+=(-x "$name")
     done
     # Loopback hosts are one machine, so that ranks of two of them would share a GPU.

@@ -6,7 +6,8 @@
  *
  * Ranges: does cuMemGetAddressRange give one mapping, and all memory of another process?
  *
- * Costs: the time and the memory that many small allocations of ncclMemAlloc take, beside cuMemAlloc's. */
+ * Costs: the time and the memory that many small allocations of ncclMemAlloc take, beside cuMemAlloc's; the
+ * time of each call that an operation makes. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,6 +267,89 @@ static void ask_of_costs(void)
         say("memory by ncclMemAlloc", "%s", e.text);
 }
 
+/* ---- calls of an operation -------------------------------------------------------------------------- */
+
+#define CALLS 5000
+
+static struct {
+    cu_stream one, other;
+    cu_event event;
+    cu_pointer at;
+    cu_context context;
+} used;
+
+static cu_result call_find(void)
+{
+    unsigned attribute[] = {CU_POINTER_MEMORY_TYPE, CU_POINTER_IS_MANAGED, CU_POINTER_DEVICE,
+                            CU_POINTER_CONTEXT};
+    unsigned long long value[4];
+    void *to[] = {&value[0], &value[1], &value[2], &value[3]};
+
+    return d->cuPointerGetAttributes(4, attribute, to, used.at);
+}
+
+static cu_result call_enter(void)
+{
+    cu_context before;
+    cu_result result = d->cuCtxPushCurrent(used.context);
+
+    return result == CU_OK ? d->cuCtxPopCurrent(&before) : result;
+}
+
+static cu_result call_capturing(void)
+{
+    unsigned status;
+
+    return d->cuStreamIsCapturing ? d->cuStreamIsCapturing(used.one, &status) : CU_OK;
+}
+
+static cu_result call_record(void)
+{
+    return d->cuEventRecord(used.event, used.one);
+}
+
+static cu_result call_wait(void)
+{
+    return d->cuStreamWaitEvent(used.other, used.event, 0);
+}
+
+static cu_result call_query(void)
+{
+    cu_result result = d->cuStreamQuery(used.one);
+
+    return result == CU_NOT_READY ? CU_OK : result;
+}
+
+static void ask_of_calls(void)
+{
+    static const struct {
+        const char *name;
+        cu_result (*call)(void);
+    } calls[] = {
+        {"cuPointerGetAttributes, four of them", call_find},
+        {"cuCtxPushCurrent and cuCtxPopCurrent", call_enter},
+        {"cuStreamIsCapturing", call_capturing},
+        {"cuEventRecord", call_record},
+        {"cuStreamWaitEvent", call_wait},
+        {"cuStreamQuery", call_query},
+    };
+
+    if (say_refusal("streams", d->cuStreamCreate(&used.one, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate") ||
+        say_refusal("streams", d->cuStreamCreate(&used.other, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate") ||
+        say_refusal("events", d->cuEventCreate(&used.event, CU_EVENT_NO_TIMING), "cuEventCreate") ||
+        say_refusal("memory", d->cuMemAlloc(&used.at, PIECE), "cuMemAlloc") ||
+        say_refusal("the context", d->cuCtxGetCurrent(&used.context), "cuCtxGetCurrent"))
+        return;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        double since = now_us();
+        for (int k = 0; k < CALLS; k++)
+            if (say_refusal("a call", calls[i].call(), calls[i].name))
+                return;
+        say(calls[i].name, "%.2f us", (now_us() - since) / CALLS);
+    }
+    d->cuMemFree(used.at);
+}
+
 int main(void)
 {
     struct lender lender;
@@ -279,5 +363,6 @@ int main(void)
     ask_of_mappings();
     ask_of_others_memory(&lender);
     ask_of_costs();
+    ask_of_calls();
     return failed;
 }

@@ -52,7 +52,7 @@ void bench_begin_row(const struct bench *b);
 
 /* One run of something; microseconds. */
 typedef double bench_timed(struct bench *b, size_t bytes, int runs);
-/* Medians of both, each after a run that is not counted, and of their ratio by pairs. With few
+/* Medians of both, each after runs that are not counted, and of their ratio by pairs. With few
  * runs it makes a tenth of `runs`. */
 double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, size_t bytes, int runs,
                      double *of_direct, double *of_hvd);

@@ -83,7 +83,7 @@ $(BUILD)/tests/gpu/witness.so: $(call obj,tests/gpu/witness.c tests/gpu/witness_
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ -ldl -lpthread
 GPU_TOOLS := $(GPU_DOUBLE) $(MPS_DOUBLE) $(if $(HAVE_CXX),$(GPU_TRAIN))
 GPU_RUN   := $(PROGRAMS) $(MODULES) $(BUILD)/libhvd.so $(EXAMPLES) $(CONTAIN) $(GPU_TESTS) $(GPU_TOOLS) $(addprefix $(BUILD)/tests/gpu/,probe ask witness.so) \
-    $(E2E_GPU_WORKERS) $(addprefix $(BUILD)/tests/,steps nvml/libnvidia-ml.so.1) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA))
+    $(E2E_GPU_WORKERS) $(addprefix $(BUILD)/tests/,steps nvml/libnvidia-ml.so.1) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA)) $(PYTHON_PACKAGE)
 gpu-tests: all $(GPU_RUN)
 
 # The same for a machine that has no compiler: tests/gpu/first runs it there.

@@ -106,12 +106,17 @@ static char *gpus_of(const struct session *s, const struct worker_env_job *job, 
     return all;
 }
 
+static bool engine_calls_nccl(const struct session *s)
+{
+    return s->spawn->tuning && s->spawn->tuning->gpu_placement;
+}
+
 static bool is_shared(const struct session *s)
 {
     size_t gpus = 1;
     for (const char *c = s->mps->gpus; *c; c++)
         gpus += *c == ',';
-    return s->spawn->n_worker > gpus || (s->spawn->tuning && s->spawn->tuning->gpu_placement);
+    return s->spawn->n_worker > gpus || engine_calls_nccl(s);
 }
 
 static int find_program(struct session *s, struct err *e)
@@ -147,8 +152,13 @@ static int choose_mps(struct session *s, struct worker_env_job *job, struct err 
     char why[512];
     const char *named = named_directory(s);
     const char *there = s->mps->there = job->gpus == 0 ? NULL : named ? named : MPS_PIPE_DIRECTORY;
-    if (!s->spawn->binding || s->spawn->binding->mps == HVD__BINDING__MPS__MPS_NO)
+    if (!s->spawn->binding || s->spawn->binding->mps == HVD__BINDING__MPS__MPS_NO) {
+        if (job->gpus && engine_calls_nccl(s) && !mps_is_served(there))
+            session_send_notice(s, LOG_WARNING,
+                                "--gpu-placement engine without MPS: rank and engine take turns on a GPU, "
+                                "milliseconds each; --mps auto starts it");
         return 0;
+    }
     if (!job->gpus) {
         session_send_notice(s, is_demanded(s) ? LOG_WARNING : LOG_INFO,
                             "--mps: not started, the job has no GPUs here");

@@ -32,6 +32,12 @@ static int look_at_buffer(struct claim *c, const void *buffer)
                : HVD_SUCCESS;
 }
 
+/* An output that is an input too: the driver is asked once, since each question takes it a while. */
+static bool is_in_place(const struct group *g, size_t i)
+{
+    return i >= g->ins && i - g->ins < g->ins && g->piece[i].at == g->piece[i - g->ins].at;
+}
+
 /* Looks at the buffers that have elements (`full`), or at those that have none and are not NULL. */
 static int look_at_buffers(struct claim *c, const struct request *r, bool full)
 {
@@ -43,7 +49,7 @@ static int look_at_buffers(struct claim *c, const struct request *r, bool full)
         status = look_at_buffer(c, r->out);
     for (size_t i = 0; r->group && i < r->group->ins + r->group->outs && status == HVD_SUCCESS; i++) {
         const struct piece *p = &r->group->piece[i];
-        if ((p->bytes > 0) == full)
+        if ((p->bytes > 0) == full && !is_in_place(r->group, i))
             status = look_at_buffer(c, p->at);
     }
     return status;
@@ -52,7 +58,7 @@ static int look_at_buffers(struct claim *c, const struct request *r, bool full)
 static int look_at_request(struct claim *c, const struct request *r)
 {
     int status = HVD_SUCCESS;
-    *c = (struct claim){.host = false};
+    *c = (struct claim){.at = {.ordinal = -1}};
     if (op_moves(r->op.kind))
         status = look_at_buffers(c, r, true);
     c->empty = op_moves(r->op.kind) && !c->host && !c->device;
@@ -91,6 +97,7 @@ int gpu_claim(struct request *r)
     int status = look_at_request(&c, r);
     if (status == HVD_SUCCESS && c.device && op_reduces(r->op.kind) && dtype_size(r->op.dtype) > 0)
         status = check_alignment(r, c.at.ordinal);
+    r->at = c.at;
     if (status == HVD_SUCCESS)
         r->op.device = c.empty ? gpu_claim_empty(r, c.device) : c.device;
     return status;
@@ -98,8 +105,8 @@ int gpu_claim(struct request *r)
 
 int gpu_locate(const struct request *r, struct pointer *at, bool *found)
 {
-    struct claim c;
-    int status = look_at_request(&c, r);
+    struct claim c = {.device = r->at.device, .at = r->at};
+    int status = c.device ? HVD_SUCCESS : look_at_request(&c, r);
     *found = status == HVD_SUCCESS && (c.device || gpu_locate_empty(r, &c.at) || r->op.device != OP_EITHER);
     *at = c.at;
     return status;

@@ -1,12 +1,15 @@
 /* The lock of all operations on GPUs, the ends of operations, and the end of everything. */
 #include "collectives/client/gpu/gpu_core.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "collectives/client/gpu/gpu_engine.h"
 #include "collectives/client/rpc.h"
 #include "collectives/shm/doorbell.h"
+
+#define WORD_MS 1000 /* from the end of a process's connections to the end of the process, which frees its GPU first */
 
 struct gpu_state gpu_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -120,6 +123,19 @@ void gpu_fail_job(const char *fmt, ...)
         return;
     rpc_failed(why); /* handles get it from there, as all ranks' do */
     gpu_abort();
+}
+
+void gpu_fail_by_nccl(const char *what, const struct err *e)
+{
+    if (gpu_state.failed)
+        return;
+    if (e->code == ERR_CLOSED || e->code == ERR_SYSTEM) {
+        gpu_abort(); /* the streams need not wait for the name of the dead rank */
+        for (int ms = 0; ms < WORD_MS && !gpu_job_has_failed(); ms++)
+            poll(NULL, 0, 1);
+        gpu_state.failed = gpu_job_has_failed();
+    }
+    gpu_fail_job("rank %d: %s%s", client.rank, what, e->text);
 }
 
 bool gpu_job_has_failed(void)

@@ -4,6 +4,7 @@
 #include "collectives/client/gpu/gpu_engine.h"
 #include "collectives/client/gpu/gpu_memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,7 +168,9 @@ static int wait_for_input(struct gpu_op *op, struct err *e)
 
 static int break_by(struct gpu_op *op, const struct err *e)
 {
-    gpu_fail_job("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e->text);
+    char what[SHM_TEXT_MAX];
+    snprintf(what, sizeof what, "tensor \"%s\": ", op->tensor->name);
+    gpu_fail_by_nccl(what, e);
     return -1;
 }
 

@@ -206,7 +206,7 @@ static void watch_team(struct gpu_team *team)
     if (!bad && team->fsm.state == TEAM_NCCL && !team->by_engine)
         bad = communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED;
     if (bad)
-        gpu_fail_job("rank %d: %s", client.rank, e.text);
+        gpu_fail_by_nccl("", &e);
 }
 
 static enum gpu_need larger_need(enum gpu_need a, enum gpu_need b)

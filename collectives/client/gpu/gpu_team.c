@@ -134,6 +134,12 @@ static void connect_all(void *owner)
     fsm_post(&team->fsm, EV_TOLD);
 }
 
+/* NCCL connects in threads of its own, which a capture in the global mode disturbs and is spoilt by. */
+static const char *remedy_for(const struct err *e)
+{
+    return strstr(e->text, "stream is capturing") ? GPU_CAPTURED : GPU_DEBUG;
+}
+
 /* Whether NCCL has connected or failed, or the ranks should tell one another that it has not. */
 static bool has_verdict(struct gpu_team *team)
 {
@@ -153,7 +159,7 @@ static bool has_verdict(struct gpu_team *team)
         gpu_way_blame(team, team_own_index(team->team), GPU_WAIT, "is not connected by NCCL after %u s",
                       client.region.connect_ms / 1000);
     else if (team->verdict.own != VERDICT_GOOD)
-        gpu_way_blame(team, team_own_index(team->team), GPU_DEBUG, "cannot use NCCL: %s", e.text);
+        gpu_way_blame(team, team_own_index(team->team), remedy_for(&e), "cannot use NCCL: %s", e.text);
     return true;
 }
 

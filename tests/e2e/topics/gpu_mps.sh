@@ -15,6 +15,15 @@ mps_here() { # GPUS [MISBEHAVIOUR]
     : > "$T/mps"
 }
 
+without_program() { # NAME: the folders of PATH that do not have it
+    local folder kept=
+    while read -rd: folder; do
+        [ -x "$folder/$1" ] || kept=$kept:$folder
+    done <<< "$PATH:"
+    PATH=${kept#:} type -P env > /dev/null || kept=
+    echo "${kept#:}"
+}
+
 daemon_pid() {
     sed -n 's/^daemon \([0-9]*\) .*/\1/p' "$T/mps"
 }
@@ -90,9 +99,21 @@ case_the_engine_is_its_client() {
     expect_count 1 '^told quit$' "$T/mps"
 }
 
+case_an_engine_that_takes_turns() {
+    mps_here 1
+    hvd --gpu-placement engine -np 1 -H localhost:1 true
+    expect_status 0
+    not_started
+    one_clear_line '^hvdrun: warning: localhost: --gpu-placement engine without MPS: .*; --mps auto starts it$' 'turns'
+    hvd --gpu-placement worker -np 2 -H localhost:2 true
+    expect_no "$T/err" .
+}
+
 case_without_the_program_or_gpus() {
     mps_here 1
-    PATH=${PATH#*:}
+    kept=$(without_program nvidia-cuda-mps-control)
+    [ -n "$kept" ] || skip "nvidia-cuda-mps-control is where all programs are"
+    PATH=$kept
     hvd --mps yes -np 2 -H localhost:2 touch "$T/started"
     expect_status 125
     one_clear_line '^hvdrun: localhost: --mps yes: there is no nvidia-cuda-mps-control here \(in PATH\)' 'a missing program'

@@ -98,6 +98,14 @@ case_streams_that_are_captured() {
     captures 2
 }
 
+case_the_first_operation_beside_a_capture() {
+    trouble 2 2 capture-first
+    expect_status 0
+    expect_count 2 '^rank [01]: all right$' "$T/out"
+    expect_out '^rank 1: the capture is spoilt$'
+    expect_err 'host memory: rank 1 cannot use NCCL: .*; do an operation of the process set before a stream is captured$'
+}
+
 case_a_stream_that_is_captured_by_a_rank_alone() {
     gpus 1
     "$BUILD/tests/gpu_trouble" capture > "$T/out" 2> "$T/err"

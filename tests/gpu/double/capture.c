@@ -55,6 +55,18 @@ CUresult double_capture_minds(const char *function)
     return result;
 }
 
+bool double_capture_minds_threads(void)
+{
+    bool any = false;
+
+    pthread_mutex_lock(&lock);
+    for (struct capture *c = captures; c < captures + CAPTURES; c++)
+        if (c->stream && c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL)
+            any = c->spoilt = true;
+    pthread_mutex_unlock(&lock);
+    return any;
+}
+
 static struct capture *find(CUstream stream)
 {
     for (struct capture *c = captures; c < captures + CAPTURES; c++)

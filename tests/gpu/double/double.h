@@ -22,6 +22,8 @@
  *   HVD_DOUBLE_REAL=1       as slow as a GPU that ranks share (enum real_ms): the driver's beginning,
  *                           connecting and aborting of NCCL take seconds, ranks take turns; and NCCL
  *                           hears of deaths
+ *   HVD_DOUBLE_HEARS=MS     a rank that has waited for others so long in an operation hears from NCCL
+ *                           that one of them has gone, as it does before the process has ended
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
@@ -141,6 +143,7 @@ void double_context_current(struct context **context);
 
 /* ---- capture.c: streams that are captured into graphs, which stay empty ---- */
 CUresult double_capture_minds(const char *function); /* a call that spoils captures of others */
+bool double_capture_minds_threads(void);             /* what a thread of a library does in the global mode */
 bool double_capture_spoil(CUstream stream);          /* if it is captured */
 
 /* ---- stream.c ---- */

@@ -163,6 +163,10 @@ static ncclResult_t check(struct comm *comm, struct op *op, struct stream *strea
         op->scale = s->value;
         op->scale_at = s->at;
     }
+    /* A communicator of one rank has kernels of its own for what is scaled, also for an average: none for these. */
+    if (comm->size == 1 && op->type >= ncclFloat8e4m3 &&
+        (op->reduce == REDUCE_PREMULSUM || op->reduce == ncclAvg))
+        return nccl_say(ncclInvalidArgument, "no kernel scales the type on one rank");
     if (double_stream_context(stream)->device != comm->device) {
         double_misuse("%s: the stream is one of device %d, the communicator of %d", nccl_kind(op->kind),
                       double_stream_context(stream)->device, comm->device);

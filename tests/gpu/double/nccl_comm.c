@@ -170,7 +170,10 @@ static ncclResult_t joined(struct comm *comm)
             return ncclInProgress;
     if (double_now_ns() < comm->ready_at)
         return ncclInProgress;
-    result = compare_devices(comm);
+    result = double_capture_minds_threads()
+                 ? nccl_say(ncclUnhandledCudaError,
+                            "Cuda failure 'operation not permitted when stream is capturing'")
+                 : compare_devices(comm);
     comm->state = result ? COMM_FAILED : COMM_READY;
     comm->error = (int)result;
     return result;
