@@ -99,7 +99,7 @@ static void aside(void)
     printf("rank %d: all right\n", rank);
 }
 
-/* NCCL connects in threads of its own. A capture in the global mode forbids them what they need, and is spoilt. */
+/* NCCL connects in threads of its own, and spoils a capture in the global mode. */
 static void capture_first(void)
 {
     int32_t *gpu = gpu_alloc(400), x = rank + 1;

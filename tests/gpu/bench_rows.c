@@ -11,7 +11,7 @@
 #define ADDED_US   10           /* the most that hvd may add to a call of NCCL */
 #define SMALL_RUNS 200          /* 4 B operations of a pair */
 #define RUN_BYTES  (1ull << 30) /* of a pair, about */
-#define WARM_RUNS  8            /* before the first pair: host memory has four blocks, each made at its first use */
+#define WARM_RUNS  8            /* before the first pair: blocks of host memory are made at their first use */
 
 static int by_size(const void *a, const void *b)
 {

@@ -9,7 +9,7 @@
 #include "collectives/client/rpc.h"
 #include "collectives/shm/doorbell.h"
 
-#define WORD_MS 1000 /* from the end of a process's connections to the end of the process, which frees its GPU first */
+#define WORD_MS 1000 /* from the end of a process's connections to its own end: its GPU is freed between */
 
 struct gpu_state gpu_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

@@ -107,8 +107,8 @@ const struct nccl *gpu_open_nccl(void);
 void gpu_want_alarm(void);
 /* This rank cannot do its part: the job ends with this sentence, and no operation begins here any more. */
 void gpu_fail_job(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same for an error that may come from NCCL: `what` stands before the error. NCCL often hears of a dead
- * rank before the session does. So this call waits a moment for the session, which knows the rank and its end. */
+/* The same for an error that may come from NCCL: `what` stands before the error. NCCL often hears of a death
+ * before the session does. So this call waits a moment for the session, which knows how the rank ended. */
 void gpu_fail_by_nccl(const char *what, const struct err *e);
 /* Aborts all communicators. No operation begins any more. */
 void gpu_abort(void);

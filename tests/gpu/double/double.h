@@ -143,7 +143,7 @@ void double_context_current(struct context **context);
 
 /* ---- capture.c: streams that are captured into graphs, which stay empty ---- */
 CUresult double_capture_minds(const char *function); /* a call that spoils captures of others */
-bool double_capture_minds_threads(void);             /* what a thread of a library does in the global mode */
+bool double_capture_minds_threads(void);             /* a library's own thread works meanwhile */
 bool double_capture_spoil(CUstream stream);          /* if it is captured */
 
 /* ---- stream.c ---- */

@@ -163,7 +163,7 @@ static ncclResult_t check(struct comm *comm, struct op *op, struct stream *strea
         op->scale = s->value;
         op->scale_at = s->at;
     }
-    /* A communicator of one rank has kernels of its own for what is scaled, also for an average: none for these. */
+    /* A communicator of one rank scales, also for an average, by kernels of its own: none for these types. */
     if (comm->size == 1 && op->type >= ncclFloat8e4m3 &&
         (op->reduce == REDUCE_PREMULSUM || op->reduce == ncclAvg))
         return nccl_say(ncclInvalidArgument, "no kernel scales the type on one rank");

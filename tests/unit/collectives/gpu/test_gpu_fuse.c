@@ -258,8 +258,8 @@ static bool is_done(const struct gpu_rank *me, size_t i)
     return communicator_can(&o, me->size, gpu_abilities(me->n, &me->gpu, me->pack, 0), NULL);
 }
 
-/* NCCL's kernels multiply and add in one rounding. Which rank's product is rounded before follows from an
- * element's place, so a sum that is scaled inexactly may differ in its last bit. */
+/* NCCL's kernels multiply and add in one rounding. An element's place decides whose product is rounded
+ * before, so a sum that is scaled inexactly may differ in its last bit. */
 static bool same_results(size_t i, size_t bytes)
 {
     bool fused = gpu_real() && rows[i].dtype == HVD_FLOAT32 && (rows[i].prescale != 1 || rows[i].postscale != 1);
