@@ -113,6 +113,8 @@ static int run_job(struct config *config, struct host_list *hosts, struct err *e
     if (config->elastic)
         size_elastic(config, hosts);
     horovod_flags_say(config);
+    if (job_check_early(config, hosts, hostname, e) < 0)
+        return -1;
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each host and each output file is one */

@@ -133,7 +133,7 @@ static int by_name(const void *a, const void *b)
 
 int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *runtime = getenv("XDG_RUNTIME_DIR"), *temporary = getenv("TMPDIR");
     uid_t self = geteuid();
     char own[64];
     snprintf(own, sizeof own, "/run/user/%u", (unsigned)self);
@@ -141,6 +141,8 @@ int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e)
     int rc = runtime && strcmp(runtime, own) != 0 ? look_in_base(jobs, runtime, self) : 0;
     if (rc == 0)
         rc = look_in_base(jobs, own, self);
+    if (rc == 0 && temporary && strcmp(temporary, "/tmp") != 0)
+        rc = look_in_base(jobs, temporary, self);
     if (rc == 0)
         rc = look_in_base(jobs, "/tmp", self);
     if (rc == 0 && self == 0)

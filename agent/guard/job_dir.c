@@ -19,6 +19,7 @@
 #include "common/process/module.h"
 
 #define DEPTH    8
+#define LEAST    (64u << 10) /* of a directory without files of the user */
 #define SPARE    (1u << 20) /* of a need: for what else is in a job's directory */
 #define SHARED   "/dev/shm"
 #define ATTEMPTS 500 /* other agents of ours may sweep or remove what we made between two of our steps */
@@ -34,14 +35,14 @@ int job_dir_check_name(const char *job, struct err *e)
 /* The i-th place to try; false after the last. */
 static bool base_dir(int i, char *path, size_t size)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    if (i == 0)
-        snprintf(path, size, "%s", runtime && runtime[0] == '/' ? runtime : "");
+    const char *named = i == 0 ? getenv("XDG_RUNTIME_DIR") : i == 2 ? getenv("TMPDIR") : NULL;
+    if (i == 0 || i == 2)
+        snprintf(path, size, "%s", named && named[0] == '/' && strlen(named) < size ? named : "");
     else if (i == 1)
         snprintf(path, size, "/run/user/%u", (unsigned)geteuid());
     else
         snprintf(path, size, "/tmp");
-    return i <= 2;
+    return i <= 3;
 }
 
 /* The descriptor of our own 0700 directory `name` in `at`, made when `make`; -1 with errno. Never follows a
@@ -172,10 +173,10 @@ static int create_in(struct job_dir *d, const char *base, const char *name)
 static bool base_suffices(const char *base, const struct job_dir_need *need)
 {
     struct statvfs fs;
-    if (!need || statvfs(base, &fs) < 0)
+    if (statvfs(base, &fs) < 0)
         return true;
-    return (uint64_t)fs.f_bavail * fs.f_frsize >= need->bytes + SPARE &&
-           !(need->executes && (fs.f_flag & ST_NOEXEC));
+    return (uint64_t)fs.f_bavail * fs.f_frsize >= (need ? need->bytes + SPARE : LEAST) &&
+           !(need && need->executes && (fs.f_flag & ST_NOEXEC));
 }
 
 int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_need *need, struct err *e)
@@ -201,18 +202,18 @@ int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_nee
     }
     d->path[0] = '\0';
     if (need && saved == ENOSPC) {
-        err_set(e, ERR_HOST, "no room for %llu bytes of %s in $XDG_RUNTIME_DIR, /run/user/%u or /tmp",
+        err_set(e, ERR_HOST, "no room for %llu bytes of %s in $XDG_RUNTIME_DIR, /run/user/%u, $TMPDIR or /tmp",
                 (unsigned long long)need->bytes, need->executes ? "programs" : "files", (unsigned)geteuid());
-        return err_hint(e, "XDG_RUNTIME_DIR can name another place there");
+        return err_hint(e, "XDG_RUNTIME_DIR or TMPDIR can name another place there");
     }
     if (saved != EPERM && saved != ENOTDIR && saved != ELOOP)
-        return err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base,
-                       (unsigned)geteuid());
-    return err_set(
-        e, ERR_HOST,
-        "cannot make a directory for the job: %s/hvd-%u exists and is not a directory that only this "
-        "user may enter; XDG_RUNTIME_DIR can name another place than %s",
-        base, (unsigned)geteuid(), base);
+        err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
+    else
+        err_set(e, ERR_HOST,
+                "cannot make a directory for the job: %s/hvd-%u exists and is not a directory that only this "
+                "user may enter",
+                base, (unsigned)geteuid());
+    return err_hint(e, "TMPDIR or XDG_RUNTIME_DIR can name another place there than %s", base);
 }
 
 static void remove_one(const char *path)

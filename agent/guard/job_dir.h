@@ -1,10 +1,10 @@
 /* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
  * worker socket, job_record.h's file, and the files that were copied for the job (preload_files.h).
  *
- * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp. A base in which another user could rename our
- * directories is passed over. In /tmp any user may have made hvd-<uid> before, so only a directory of our own
- * with mode 0700 is used. A process that uses a directory holds a lock on it. A directory without a lock was
- * left by a killed agent: the next agent that starts here removes it.
+ * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else $TMPDIR, else /tmp. A base in which another user could
+ * rename our directories is passed over. In /tmp any user may have made hvd-<uid> before, so only a directory
+ * of our own with mode 0700 is used. A process that uses a directory holds a lock on it. A directory without
+ * a lock was left by a killed agent: the next agent that starts here removes it.
  *
  * Libraries that put files for shared memory somewhere get a directory in /dev/shm as well, made when it is
  * needed, with the same rules and the same end: /dev/shm/hvd-<uid>/<job>-<host index>. */

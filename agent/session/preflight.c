@@ -17,7 +17,8 @@
 #include "common/base/file.h"
 #include "common/process/spawn.h"
 
-#define FIRST_LINE 256 /* bytes of a script that the kernel reads */
+#define PATH_TEXT  " (PATH is " /* of spawn_find */
+#define FIRST_LINE 256          /* bytes of a script that the kernel reads */
 
 /* ---- the directory ------------------------------------------------------------------------------------- */
 
@@ -87,6 +88,17 @@ static bool read_interpreter(const char *path, char line[FIRST_LINE], char **pro
     return **program != '\0';
 }
 
+/* A file that is text and names no interpreter. Other files may be for a program that the kernel knows. */
+static bool is_bare_text(const char *path)
+{
+    char line[FIRST_LINE];
+    ssize_t n = file_read(path, O_NONBLOCK | O_NOCTTY, line, FIRST_LINE);
+    for (ssize_t i = 0; i < n && line[i]; i++)
+        if (!isprint((unsigned char)line[i]) && !isspace((unsigned char)line[i]))
+            return false;
+    return n > 0 && strncmp(line, "#!", 2) != 0;
+}
+
 /* Missing it, the kernel's word would be that the command itself does not exist. */
 static int check_interpreter(const char *path, const char *search, const char *dir, struct err *e)
 {
@@ -110,7 +122,7 @@ static int check_interpreter(const char *path, const char *search, const char *d
 static void add_problem(struct preflight *p, size_t program, const char *what, const char *fix,
                         struct err *why)
 {
-    char *path = strstr(why->text, " (PATH is ");
+    char *path = strstr(why->text, PATH_TEXT);
     err_hint(why, "%s%s", fix, path ? path : "");
     if (path)
         *path = '\0';
@@ -128,21 +140,93 @@ struct wanted {
     bool or_home;
 };
 
+static bool ends_in(const char *text, const char *end)
+{
+    size_t len = strlen(text), n = strlen(end);
+    return len > n && strcmp(text + len - n, end) == 0;
+}
+
+/* The program that is wanted for such a file, by the ending of the file's name; NULL: nobody knows. */
+static const char *runner_of(const char *name)
+{
+    return ends_in(name, ".py") ? "python3" : ends_in(name, ".sh") ? "sh" : NULL;
+}
+
+static void drop_path(struct err *why)
+{
+    char *path = strstr(why->text, PATH_TEXT);
+    if (path)
+        *path = '\0';
+}
+
+/* The user may have meant a file of the working directory, or a second -x: then PATH does not matter. */
+static void advise_missing(struct err *why, const char *command, const char *dir, char *fix, size_t size)
+{
+    char there[PATH_MAX];
+    const char *runner = runner_of(command);
+    bool plain = !strchr(command, '/'), is_here = false, assigns = plain && strchr(command, '=');
+    if (plain && dir && (size_t)snprintf(there, sizeof there, "%s/%s", dir, command) < sizeof there)
+        is_here = access(there, F_OK) == 0;
+    if (is_here || assigns)
+        drop_path(why);
+    if (is_here && runner)
+        snprintf(fix, size, "%s %s?", runner, command);
+    else if (is_here)
+        snprintf(fix, size, "./%s?", command);
+    else if (assigns)
+        snprintf(fix, size, "each variable has an -x of its own: -x %s", command);
+    else if (plain)
+        snprintf(fix, size, "install it there, or give its whole path");
+    else if (command[0] == '/')
+        snprintf(fix, size, "check its path, and that it is on that host");
+    else
+        snprintf(fix, size, "it was looked for in %s; --wdir names another directory", dir);
+}
+
+static void advise_unusable(const char *command, const char *path, char *fix, size_t size)
+{
+    struct stat st;
+    const char *runner = runner_of(command);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        snprintf(fix, size, "name a program in it");
+    else if (runner)
+        snprintf(fix, size, "%s %s? Or make it executable: chmod +x %s", runner, command, command);
+    else
+        snprintf(fix, size, "make it executable: chmod +x %s", command);
+}
+
+static void add_bare_text(struct preflight *p, size_t program, const char *command, const char *path)
+{
+    char fix[PATH_MAX + 100];
+    struct err why = ERR_INIT;
+    const char *runner = runner_of(command);
+    err_set(&why, ERR_NOT_EXECUTABLE, "cannot execute %s: its first line names no interpreter", path);
+    if (runner)
+        snprintf(fix, sizeof fix, "%s %s? Or give it a first line: #!/usr/bin/env %s", runner, command,
+                 runner);
+    else
+        snprintf(fix, sizeof fix, "give it a first line, as #!/bin/sh");
+    add_problem(p, program, "interpreter", fix, &why);
+}
+
 static void check_command(struct preflight *p, const struct wanted *w, const char *command, const char *dir)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX] = "", fix[PATH_MAX + 100];
     struct err why = ERR_INIT;
     bool relative = command[0] != '/' && strchr(command, '/');
     if (relative && !dir)
         return;
     if (spawn_find(command, w->search, dir, path, sizeof path, &why) < 0) {
-        add_problem(p, w->program, "command",
-                    why.code == ERR_NOT_FOUND ? "install it there, or give its whole path"
-                                              : "give the user the right to execute it",
-                    &why);
+        if (why.code == ERR_NOT_FOUND)
+            advise_missing(&why, command, dir, fix, sizeof fix);
+        else
+            advise_unusable(command, path, fix, sizeof fix);
+        add_problem(p, w->program, "command", fix, &why);
         return;
     }
-    if (check_interpreter(path, w->search, dir, &why) < 0)
+    if (is_bare_text(path))
+        add_bare_text(p, w->program, command, path);
+    else if (check_interpreter(path, w->search, dir, &why) < 0)
         add_problem(p, w->program, "interpreter", "install it there, or change the first line of the script",
                     &why);
 }

@@ -61,7 +61,7 @@ static int fail_copy(const struct preload_files *p, int errnum, struct err *e)
     err_sys(e, errnum, "cannot copy %s, of %llu bytes, to %s", current_file(p)->name,
             (unsigned long long)current_file(p)->size, p->path);
     if (errnum == ENOSPC || errnum == EDQUOT)
-        err_hint(e, "XDG_RUNTIME_DIR can name another place there");
+        err_hint(e, "XDG_RUNTIME_DIR or TMPDIR can name another place there");
     return -1;
 }
 

@@ -369,7 +369,7 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
     const char *value = word[from.len] ? word + from.len + 1 : NULL;
     int row = find_flag(p->program, word, from.len);
     if (row < 0) {
-        row = find_attached(p->program, word);
+        row = find_refused(p->program, word, from.len) ? -1 : find_attached(p->program, word);
         if (row < 0)
             return unknown_option(p->program, word, from.len, e);
         from.len = 2;

@@ -29,20 +29,6 @@ static const struct option_spec specs[] = {
 /* Keys of horovodrun's files that need no option here. */
 static const char *const other_keys[] = {"controller", NULL};
 
-#define TORCHRUN_WHY "this is a flag of torchrun"
-
-static const struct option_refused refused[] = {
-    {"--nproc-per-node, --nproc_per_node", TORCHRUN_WHY,
-     "-np is the number of all ranks: -np 8 -H node1:4,node2:4"},
-    {"--nnodes, --node-rank, --node_rank", TORCHRUN_WHY,
-     "-H names the hosts, and hvdrun runs once: -H node1:4,node2:4"},
-    {"--standalone", TORCHRUN_WHY, "without -H all ranks are on this host"},
-    {"--rdzv-backend, --rdzv_backend, --rdzv-endpoint, --rdzv_endpoint, "
-     "--rdzv-id, --rdzv_id, --rdzv-conf, --rdzv_conf, --master-addr, "
-     "--master_addr, --master-port, --master_port",
-     TORCHRUN_WHY, "leave it out: hvdrun chooses address and port"},
-    {NULL, NULL, NULL}};
-
 static const struct settings *read_file(void *context, struct err *e)
 {
     struct config *config = context;
@@ -66,7 +52,7 @@ const struct options_program config_program = {
     .count = sizeof specs / sizeof *specs,
     .read_file = read_file,
     .other_keys = other_keys,
-    .refused = refused,
+    .refused = foreign_flags,
 };
 
 /* Each entry of --network-interfaces, as the hosts will read it. */

@@ -134,7 +134,11 @@
     X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT", "start_timeout", \
       1, 86400, NULL, "30", NULL, CONFIG_START, \
       "End the job if not all workers have started within this time. Until then hvdrun looks up a host's name " \
-      "again and again if it does not resolve.") \
+      "again and again if no name server answers.") \
+    X(int64_t, resolve_timeout_ms, OPTION_SECONDS, "--resolve-timeout", "SECONDS", "HVDRUN_RESOLVE_TIMEOUT", \
+      "resolve_timeout", 0, 86400, NULL, "3", NULL, CONFIG_START, \
+      "Look up a host's name that does not exist again for this time, then end the job. The name of a pod that is " \
+      "being made may need more.") \
     X(const char *, network_interfaces, OPTION_TEXT, "--network-interface, --network-interfaces", "LIST", \
       "HVDRUN_NETWORK_INTERFACES", "network_interfaces", 0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Interfaces for traffic between hosts, separated by commas: names (eth0), networks (10.0.0.0/8), exclusions " \
@@ -472,6 +476,9 @@ struct config {
 
 /* The table with names; for help and the manual page. */
 extern const struct options_program config_program;
+/* Flags of torchrun, mpirun and hydra that hvdrun does not take, each with what takes its place; ends with
+ * NULLs (foreign_flags.c). */
+extern const struct option_refused foreign_flags[];
 
 /* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help,
  * version and check_build is set, the rest was not checked. */

@@ -155,17 +155,18 @@ static void on_phase(void *ctx, enum transport_phase phase)
 {
     struct host *h = ctx;
     h->phase = phase;
-    if (h->unresolved && phase > TRANSPORT_RESOLVE) {
+    if (h->name.why && phase > TRANSPORT_RESOLVE) {
         log_info("%s: its name has an address now", h->label);
-        h->unresolved = NULL;
+        h->name.why = NULL;
     }
     log_debug("%s: %s", h->label, transport_phase_name(phase));
 }
 
-static void on_unresolved(void *ctx, const char *why)
+static void on_unresolved(void *ctx, const char *why, bool unknown)
 {
     struct host *h = ctx;
-    h->unresolved = why;
+    h->name.why = why;
+    h->name.unknown = unknown;
     h->common->events->unresolved(h->common->ctx, h);
 }
 

@@ -57,7 +57,7 @@ struct host_events {
     void (*waiting)(void *ctx, struct host *h);
     /* h->lease.node says which node it is: it asks its managed agent for a lease after host_go. */
     void (*held)(void *ctx, struct host *h);
-    /* h->unresolved says why: its name is looked up again and again. */
+    /* h->name says why: its name is looked up again and again. */
     void (*unresolved)(void *ctx, struct host *h);
     /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
     void (*closed)(void *ctx, struct host *h);
@@ -130,7 +130,10 @@ struct host {
     struct transport *replaced; /* a built-in SSH that gave way to the ssh program; freed at the end */
     struct transport_target target;
     enum transport_phase phase;
-    const char *unresolved; /* why its name has no address yet; NULL: it has one, or needs none */
+    struct {
+        const char *why; /* it has no address yet; NULL: it has one, or needs none */
+        bool unknown;    /* then: the resolver says that there is no such name */
+    } name;
     struct channel channel;
     struct legal legal;      /* the messages that it may send */
     struct host_words words; /* how many more lines of it are shown */

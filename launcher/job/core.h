@@ -85,6 +85,7 @@ enum job_timer {
     JOB_TIMER_NEWCOMERS,   /* likewise: hosts that were taken have had time to answer */
     JOB_TIMER_TOGETHER,    /* likewise: workers that are ready have waited for others */
     JOB_TIMER_REPORTS,     /* likewise: engines cannot reach a host */
+    JOB_TIMER_PATIENCE,    /* ranks still run after ^C: the user is told for how long */
     JOB_TIMER_DNS,         /* hosts without an address are collected for one message */
     JOB_TIMER_HEARTBEAT,
     JOB_TIMER_MOMENT, /* the state has a limited time; job.c and job_ending.c say which */

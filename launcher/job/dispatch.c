@@ -364,6 +364,8 @@ static void on_broken(void *ctx, int fd, int errnum)
     struct job *j = ctx;
     j->stop.final = true;
     const char *name = fd == 2 ? "standard error" : "standard output";
+    if (errnum == EPIPE && fd == 1 && !j->outcome.failed)
+        j->outcome.unread = true;
     job_fault(j, clock_now(), errnum == EPIPE ? 128 + SIGPIPE : 125, NULL, "cannot write to %s: %s", name,
               strerror(errnum));
 }

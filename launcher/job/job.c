@@ -19,7 +19,8 @@
 #include "launcher/parts/parts.h"
 
 /* After HVD_ERR_PEER workers may print and clean up for so long, before SIGTERM. */
-#define PARTING_MS 300
+#define PARTING_MS  300
+#define PATIENCE_MS 500 /* from ^C to the word that ranks still run */
 #define LAST_WORDS_MS                                                                                        \
     5000 /* more of them while a rank that gave up prints, cleans up and exits with its own status */
 
@@ -240,9 +241,20 @@ static void give_moment(void *owner)
     job_timer_start(owner, JOB_TIMER_MOMENT, PARTING_MS, on_moment_over);
 }
 
+static void tell_patience(struct job *j)
+{
+    uint32_t left = j->plan.size - j->tally.ranks_finished;
+    log_say("hvdrun: %u rank%s still run%s; hvdrun kills %s in %.10g s, and at once after %s\n", left,
+            left == 1 ? "" : "s", left == 1 ? "s" : "", left == 1 ? "it" : "them",
+            (double)(j->config->grace_ms - PATIENCE_MS) / 1e3,
+            j->stop.signal == SIGINT ? "another ^C" : "another signal");
+}
+
 static void pass_signal_on(void *owner)
 {
     struct job *j = owner;
+    if (j->config->grace_ms > PATIENCE_MS)
+        job_timer_start(j, JOB_TIMER_PATIENCE, PATIENCE_MS, tell_patience);
     job_signal_workers(j, j->stop.signal, false);
     job_timer_start(j, JOB_TIMER_MOMENT, (uint64_t)j->config->grace_ms, on_moment_over);
 }

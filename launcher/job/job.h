@@ -58,6 +58,9 @@ struct job_end {
     const char *cause;     /* one line, the job's */
 };
 
+/* Refuses what needs no host to be refused (early_check.c). -1 with *e. `hostname`: of this host. */
+int job_check_early(const struct config *config, const struct host_list *hosts, const char *hostname,
+                    struct err *e);
 /* NULL with *e filled when it is refused; nothing was started then. `hosts` must be complete but for `auto`
  * slots, which are resolved in place. Everything given must outlive the job. */
 struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname,

@@ -37,6 +37,7 @@ struct outcome {
     char hint[384];      /* the remedy, or empty */
     uint32_t ended;      /* ranks that were ended because of it */
     uint32_t faults;     /* ranks that failed by themselves */
+    bool unread;         /* the fault is that nobody reads the output any more, as after | head */
     bool decided;        /* the exit status is that of what follows */
     char ended_by[256];  /* the limit or signal that ended a job which goes on after faults, or empty */
 };

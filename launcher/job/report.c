@@ -47,7 +47,7 @@ static void say_consequences(const struct outcome *o)
 void report_say_outcome(const struct job *j)
 {
     const struct outcome *o = &j->outcome;
-    if (!o->failed)
+    if (!o->failed || o->unread)
         return;
     log_say("hvdrun: %s\n", o->text);
     if (o->hint[0])
@@ -284,8 +284,20 @@ static int check_target(const char *path, struct err *e)
 {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return err_set(e, ERR_SYSTEM, "--report: %s is not a regular file", path);
+        return err_set(e, ERR_USAGE, "--report: %s is not a regular file", path);
     return 0;
+}
+
+int report_check(const char *path, struct err *e)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if ((size_t)snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+                         slash ? path : ".") >= sizeof folder)
+        return err_set(e, ERR_USAGE, "--report: the path is too long");
+    if (access(folder, W_OK | X_OK) < 0)
+        return err_set(e, ERR_USAGE, "--report %s: cannot write in %s: %s", path, folder, strerror(errno));
+    return check_target(path, e);
 }
 
 static int write_file(const struct job *j, int exit_status, uint64_t over, const char *path, struct err *e)

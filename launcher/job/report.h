@@ -1,7 +1,12 @@
 /* The report at the end of a job: the first cause, and its consequences. */
 #pragma once
 
+#include "common/base/err.h"
+
 struct job;
+
+/* Whether the file of --report can be written, before the job. */
+int report_check(const char *path, struct err *e);
 
 /* Says the outcome on stderr; says nothing when all went well. */
 void report_say_outcome(const struct job *j);

@@ -1,8 +1,10 @@
-/* Hosts whose names have no address yet, as those of pods that are being made: they are looked up until
- * --start-timeout. The user is told at once, because the name may be misspelt; many hosts are told in one
- * line. When something else is wrong with the job, the wait ends and each such host is a fault. */
+/* Hosts whose names have no address yet, as those of pods that are being made. A name that does not exist is
+ * looked up until --resolve-timeout, since most such names are misspelt. A name for which no server answers
+ * is looked up until --start-timeout. The user is told at once; many hosts are told in one line. When
+ * something else is wrong with the job, the wait ends and each such host is a fault. */
 #include <stdio.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
@@ -12,12 +14,13 @@
 
 /* The state of a host. */
 struct name_state {
-    bool told; /* the user was told that the name does not resolve yet */
+    bool told;      /* the user was told that the name does not resolve yet */
+    uint64_t since; /* the first of the last look-ups that all found no such name; 0: none yet */
 };
 
 static bool waits_for_name(const struct host *h)
 {
-    return h->unresolved && host_state(h) == HOST_CONNECTING;
+    return h->name.why && host_state(h) == HOST_CONNECTING;
 }
 
 /* One line for all hosts that were not told yet. */
@@ -26,14 +29,15 @@ static void tell_user(struct job *j)
     char names[600] = "";
     const char *why = NULL;
     size_t used = 0;
-    uint32_t count = 0;
+    uint32_t count = 0, unknown = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host *h = &j->host[i];
         struct name_state *s = job_host_state(j, &part_dns_wait, h);
         if (!waits_for_name(h) || s->told)
             continue;
         s->told = true;
-        why = why ? why : h->unresolved;
+        why = why ? why : h->name.why;
+        unknown += h->name.unknown;
         if (count++ >= NAMED)
             continue;
         int n = snprintf(names + used, sizeof names - used, "%s%.60s", used ? ", " : "", h->label);
@@ -44,8 +48,29 @@ static void tell_user(struct job *j)
     char others[40] = "";
     if (count > NAMED)
         snprintf(others, sizeof others, " and %u others", count - NAMED);
-    log_say("hvdrun: %s%s %s not resolve yet (%s); trying until %.10g s after the start (--start-timeout)\n",
-            names, others, count == 1 ? "does" : "do", why, (double)j->config->start_timeout_ms / 1e3);
+    if (unknown == count)
+        log_say("hvdrun: %s%s %s not resolve (%s); trying for %.10g s (--resolve-timeout)\n", names, others,
+                count == 1 ? "does" : "do", why, (double)j->config->resolve_timeout_ms / 1e3);
+    else
+        log_say("hvdrun: %s%s %s not resolve yet (%s); trying until %.10g s after the start "
+                "(--start-timeout)\n",
+                names, others, count == 1 ? "does" : "do", why, (double)j->config->start_timeout_ms / 1e3);
+}
+
+static void give_up(struct host *h)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_HOST, "%s: %s", h->name.unknown ? "no such host" : "cannot resolve its name", h->name.why);
+    err_hint(&e, "%s%s", UNRESOLVED_HINT,
+             h->name.unknown ? "; --resolve-timeout waits longer for a name that is being made" : "");
+    host_give_up(h, &e);
+}
+
+static bool is_too_late(const struct job *j, const struct host *h, struct name_state *s)
+{
+    if (!h->name.unknown || s->since == 0)
+        s->since = clock_now();
+    return h->name.unknown && clock_now() - s->since >= (uint64_t)j->config->resolve_timeout_ms * NSEC_PER_MSEC;
 }
 
 /* When something else is wrong with the job, hosts without an address are given up: each is a fault of its
@@ -56,21 +81,19 @@ static void settle_names(struct job *j)
     if (j->fsm.state != JOB_CONNECTING || (!j->outcome.failed && !preflight_has_problem(j)))
         return;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host *h = &j->host[i];
-        struct err e = ERR_INIT;
-        if (!waits_for_name(h))
-            continue;
-        err_set(&e, ERR_HOST, "cannot resolve host %s: %s", h->label, h->unresolved);
-        err_hint(&e, UNRESOLVED_HINT);
-        host_give_up(h, &e);
+        if (waits_for_name(&j->host[i]))
+            give_up(&j->host[i]);
     }
 }
 
 void dns_wait_add(struct job *j, struct host *h)
 {
-    log_debug("%s: cannot be resolved: %s", h->label, h->unresolved);
+    struct name_state *s = job_host_state(j, &part_dns_wait, h);
+    log_debug("%s: cannot be resolved: %s", h->label, h->name.why);
     settle_names(j);
-    if (waits_for_name(h) && !h->err.code && !job_timer_runs(j, JOB_TIMER_DNS))
+    if (waits_for_name(h) && !h->err.code && is_too_late(j, h, s))
+        give_up(h);
+    else if (waits_for_name(h) && !h->err.code && !s->told && !job_timer_runs(j, JOB_TIMER_DNS))
         job_timer_start(j, JOB_TIMER_DNS, GATHER_MS, tell_user);
 }
 

@@ -55,7 +55,7 @@ const Hvd__Link *links_of_engine(const struct job *j, uint32_t plan_host);
 
 #define UNRESOLVED_HINT "check the spelling, DNS and /etc/hosts"
 
-/* h->unresolved is set now. */
+/* h->name.why is set now. */
 void dns_wait_add(struct job *j, struct host *h);
 
 /* ---- lease_order.c ------------------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
  * and what their sessions found missing (Welcome.problem) or too low (Welcome.limit).
  *
  * The first host that fails does not end the job at once. The other hosts get a moment to answer, so that a
- * user with four broken hosts reads of four. One fault is said as any other. More faults are a table of host,
- * what, why and fix, in the order of the hosts. */
+ * user with four broken hosts reads of four. One fault is said as any other; more faults are listed
+ * (fault_list.h), in the order of the hosts. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +14,13 @@
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 #include "launcher/job/core.h"
+#include "launcher/parts/fault_list.h"
 #include "launcher/parts/limits_check.h"
 #include "launcher/parts/parts.h"
 
 extern char **environ;
 
 #define PATIENCE_MS 3000 /* other hosts have so long to answer, and as long again as the first took */
-#define NAMES_MAX   160
-#define WIDTH_MAX   48 /* of a column; what is longer pushes the rest of its line */
 
 /* The state of a host. */
 struct answer {
@@ -32,13 +31,6 @@ static struct answer *answer_of(const struct job *j, const struct host *h)
 {
     return job_host_state(j, &part_preflight, h);
 }
-
-/* One row of the table; its texts belong to the host. */
-struct fault {
-    const struct host *host;
-    int code;
-    const char *what, *why, *fix;
-};
 
 struct faults {
     struct fault *item;
@@ -141,8 +133,8 @@ bool preflight_has_problem(const struct job *j)
 static void add_fault(struct faults *f, const struct host *h, int code, const char *what, const char *why,
                       const char *fix)
 {
-    f->hosts += f->count == 0 || f->item[f->count - 1].host != h;
-    f->item[f->count++] = (struct fault){h, code, what, why, fix};
+    f->hosts += f->count == 0 || f->item[f->count - 1].host != h->label;
+    f->item[f->count++] = (struct fault){h->label, code, what, why, fix, false};
 }
 
 /* Adds a fault if the host has too few descriptors or processes for its ranks. */
@@ -182,9 +174,11 @@ static bool was_said(const Hvd__Welcome *told, size_t problem)
 static void add_host(struct faults *f, const struct job *j, struct host *h)
 {
     const Hvd__Welcome *told = answer_of(j, h)->told;
-    if (h->err.code)
+    if (h->err.code) {
         add_fault(f, h, 125, h->err.code == ERR_VERSION ? "agent version" : h->failed_in, h->err.text,
                   h->err.hint);
+        f->item[f->count - 1].unreached = true;
+    }
     if (h->err.code || !told || (j->planned && !h->planned))
         return;
     for (size_t i = 0; i < told->n_problem; i++) {
@@ -216,54 +210,7 @@ static int collect_faults(struct faults *f, const struct job *j)
     return 0;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------- */
-
-static void widen_column(int *width, const char *text)
-{
-    int len = (int)strlen(text);
-    if (len > *width && len <= WIDTH_MAX)
-        *width = len;
-}
-
-static void say_row(const int *width, const char *host, const char *what, const char *why, const char *fix)
-{
-    log_say("hvdrun: %-*s  %-*s  %-*s%s%s\n", width[0], host, width[1], what, *fix ? width[2] : 0, why,
-            *fix ? "  " : "", fix);
-}
-
-/* "a, b and 3 more" */
-static void name_hosts(const struct faults *f, char *text, size_t size)
-{
-    size_t used = 0;
-    uint32_t named = 0;
-    text[0] = '\0';
-    for (size_t i = 0; i < f->count; i++) {
-        const char *label = f->item[i].host->label;
-        if (i > 0 && f->item[i - 1].host == f->item[i].host)
-            continue;
-        if (used + strlen(label) + sizeof ", and 4294967295 more" > size)
-            break;
-        used += (size_t)snprintf(text + used, size - used, "%s%s", named++ ? ", " : "", label);
-    }
-    if (named < f->hosts)
-        snprintf(text + used, size - used, " and %u more", f->hosts - named);
-}
-
-static void say_table(const struct faults *f)
-{
-    int width[3] = {4, 4, 3};
-    char names[NAMES_MAX];
-    name_hosts(f, names, sizeof names);
-    log_say("hvdrun: what is wrong on %s:\n", names);
-    for (size_t i = 0; i < f->count; i++) {
-        widen_column(&width[0], f->item[i].host->label);
-        widen_column(&width[1], f->item[i].what);
-        widen_column(&width[2], f->item[i].why);
-    }
-    say_row(width, "host", "what", "why", "fix");
-    for (size_t i = 0; i < f->count; i++)
-        say_row(width, f->item[i].host->label, f->item[i].what, f->item[i].why, f->item[i].fix);
-}
+/* ---- the words to the user ---------------------------------------------------------------------------- */
 
 /* 126 or 127, as of a shell, if every fault is a command that cannot be executed; else 125. */
 static int exit_status(const struct faults *f)
@@ -281,8 +228,7 @@ static int exit_status(const struct faults *f)
 static bool is_one_fault(const struct faults *f)
 {
     for (size_t i = 0; i < f->count; i++)
-        if (f->item[i].host->err.code || strcmp(f->item[i].what, f->item[0].what) != 0 ||
-            strcmp(f->item[i].why, f->item[0].why) != 0 || strcmp(f->item[i].fix, f->item[0].fix) != 0)
+        if (f->item[i].unreached || !faults_are_alike(&f->item[i], &f->item[0]))
             return false;
     return true;
 }
@@ -291,19 +237,19 @@ static bool is_one_fault(const struct faults *f)
 static void record_faults(struct job *j, const struct faults *f)
 {
     const struct fault *only = &f->item[0];
-    char text[ERR_TEXT_MAX + 400], names[NAMES_MAX];
+    char text[ERR_TEXT_MAX + 400], names[FAULTS_NAMES_MAX];
     uint32_t silent = j->host_count > j->tally.ready + j->tally.closed
                           ? j->host_count - j->tally.ready - j->tally.closed
                           : 0;
-    if (f->count == 1 && only->host->err.code)
+    if (f->count == 1 && only->unreached)
         return; /* said already, with the phase */
     if (is_one_fault(f)) {
-        name_hosts(f, names, sizeof names);
+        faults_name_hosts(f->item, f->count, names, sizeof names);
         snprintf(text, sizeof text, "%s: %s", names, only->why);
         outcome_fault(&j->outcome, j->began, exit_status(f), text, only->fix);
         return;
     }
-    say_table(f);
+    faults_say(f->item, f->count);
     int n = snprintf(text, sizeof text, "%zu faults on %u host%s; no worker was started", f->count, f->hosts,
                      f->hosts == 1 ? "" : "s");
     if (silent)

@@ -25,17 +25,18 @@ static bool is_late(const struct job *j, const struct host *h)
 struct late {
     char text[400];
     size_t used;
-    uint32_t count, nameless;
+    uint32_t count, nameless, silent; /* silent: no address of the host has answered */
 };
 
 static void add_late(struct late *late, struct host *h)
 {
-    late->nameless += h->unresolved != NULL;
+    late->nameless += h->name.why != NULL;
+    late->silent += h->phase == TRANSPORT_CONNECT && host_state(h) == HOST_CONNECTING;
     if (late->count++ >= 4)
         return;
     size_t room = sizeof late->text - late->used;
     int n = snprintf(late->text + late->used, room, "%s%s (%s%s%s)", late->used ? ", " : "", h->label,
-                     host_phase(h), h->unresolved ? ": " : "", h->unresolved ? h->unresolved : "");
+                     host_phase(h), h->name.why ? ": " : "", h->name.why ? h->name.why : "");
     late->used += n > 0 && (size_t)n < room ? (size_t)n : 0;
 }
 
@@ -54,6 +55,7 @@ static void on_start_limit(struct job *j)
     }
     job_fault(j, clock_now(), 125,
               late.nameless == late.count ? UNRESOLVED_HINT
+              : late.silent == late.count ? "no answer: is the host down, or a firewall between?"
                                           : "a longer --start-timeout gives slow hosts more time",
               "%s: the workers did not start within %.10g s (--start-timeout)%s", late.text,
               (double)j->config->start_timeout_ms / 1e3, late.count > 4 ? "; and others" : "");

@@ -8,6 +8,7 @@
  * owner with ops->destroy(). */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <uv.h>
@@ -57,8 +58,9 @@ struct transport_events {
     /* The last callback. Everything that arrived was delivered before it. */
     void (*closed)(void *ctx, const struct transport_end *end);
     /* May be NULL: then that is a failure. The host's name has no address so far, because of `why` (valid for
-     * ever); it is looked up again and again, until there is one or close(). Once for each transport. */
-    void (*unresolved)(void *ctx, const char *why);
+     * ever); it is looked up again and again, until there is one or close(). Called for each look-up.
+     * `unknown`: the resolver says that there is no such name. */
+    void (*unresolved)(void *ctx, const char *why, bool unknown);
 };
 
 struct transport;

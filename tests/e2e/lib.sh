@@ -193,6 +193,14 @@ expect_err() {
     grep -qE -- "$1" "$T/err" || fail "no line of stderr is like \"$1\""
 }
 
+# "HOSTS (WHAT): WHY REMEDY" in the list of faults, whose lines are put together again.
+expect_fault() { # REGEX
+    awk '/^hvdrun:   [^ ]/ { print line; line = substr($0, 11); next }
+        /^hvdrun:    / { sub(/^hvdrun: +/, ""); line = line " " $0; next }
+        { print line; line = "" } END { print line }' "$T/err" | grep -qE -- "^$1" || fail "no fault is like \"$1\""
+    ! grep -qE '^.{81}' "$T/err" || fail 'a line is wider than 80 columns'
+}
+
 expect_no_err() {
     [ ! -s "$T/err" ] || fail "stderr is not empty"
 }

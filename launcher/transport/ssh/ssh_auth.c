@@ -292,9 +292,12 @@ static enum ssh_result explain_refusal(struct transport *t)
     else
         err_set(&t->err, code, "no key accepted for %s@%s; tried: %s", t->config.user, t->config.hostname,
                 keys);
-    err_hint(&t->err,
-             "`ssh-copy-id %s@%s` installs a key; `ssh-add` loads one with a passphrase; -i names one",
-             t->config.user, t->config.hostname);
+    if (no_keys)
+        err_hint(&t->err, "set PubkeyAuthentication yes in that host's sshd_config, then install a key");
+    else
+        err_hint(&t->err,
+                 "`ssh-copy-id %s@%s` installs a key; `ssh-add` loads one with a passphrase; -i names one",
+                 t->config.user, t->config.hostname);
     return SSH_FAILED;
 }
 

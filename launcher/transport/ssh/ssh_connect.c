@@ -25,6 +25,7 @@
 #include "common/base/err.h"
 
 #define NEXT_ADDRESS_MS 250
+#define SILENCE_S       8 /* no answer for so long means that none will come: SYN was sent four times */
 #define AGAIN_MS        100 /* to the second look-up; each further one waits twice as long */
 #define AGAIN_MAX_MS    2000
 
@@ -193,8 +194,8 @@ static void look_up_again(struct ssh_connect *c, int rc)
     unsigned doubled = c->lookups < 8 ? c->lookups : 8;
     uint64_t ms = (uint64_t)AGAIN_MS << doubled;
     uv_timer_start(&c->next, again_fired, ms < AGAIN_MAX_MS ? ms : AGAIN_MAX_MS, 0);
-    if (c->lookups++ == 0)
-        c->unresolved(c->ctx, gai_strerror(rc));
+    c->lookups++;
+    c->unresolved(c->ctx, gai_strerror(rc), rc == EAI_NONAME);
 }
 
 static void lookup_done(uv_poll_t *poll, int status, int events)
@@ -278,6 +279,23 @@ static void end_attempt(struct ssh_attempt *a, bool keep_socket)
     uv_close((uv_handle_t *)&a->poll, handle_closed);
 }
 
+/* All addresses were tried, and those that are left say nothing. */
+static void silence_fired(uv_timer_t *timer)
+{
+    struct ssh_connect *c = timer->data;
+    char numeric[SSH_NUMERIC_MAX];
+    numeric_text(&c->attempt[c->count - 1].address.any, numeric);
+    for (size_t i = 0; i < c->count; i++)
+        if (c->attempt[i].fd >= 0)
+            end_attempt(&c->attempt[i], false);
+    c->failed = c->count;
+    bool v6 = strchr(numeric, ':') != NULL;
+    err_clear(&c->err);
+    err_set(&c->err, ERR_HOST, "no answer from %s%s%s:%u for %d s (host down, or a firewall?)", v6 ? "[" : "",
+            numeric, v6 ? "]" : "", (unsigned)c->port, SILENCE_S);
+    c->connected(c->ctx);
+}
+
 static void attempt_failed(struct ssh_connect *c, const struct ssh_attempt *a, int errnum)
 {
     char numeric[SSH_NUMERIC_MAX];
@@ -292,9 +310,10 @@ static void attempt_failed(struct ssh_connect *c, const struct ssh_attempt *a, i
         else
             err_hint(&c->err, "is the host up, and is there a route to it?");
     }
-    if (c->failed == c->count)
+    if (c->failed == c->count) {
+        uv_timer_stop(&c->next);
         c->connected(c->ctx);
-    else if (c->tried < c->count)
+    } else if (c->tried < c->count)
         uv_timer_start(&c->next, next_fired, 0, 0);
 }
 
@@ -338,6 +357,8 @@ static void try_next(struct ssh_connect *c)
     socklen_t len = a->address.any.sa_family == AF_INET ? sizeof a->address.v4 : sizeof a->address.v6;
     if (c->tried < c->count)
         uv_timer_start(&c->next, next_fired, NEXT_ADDRESS_MS, 0);
+    else
+        uv_timer_start(&c->next, silence_fired, SILENCE_S * 1000, 0);
     a->fd = socket(a->address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (a->fd < 0) {
         attempt_failed(c, a, errno);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <uv.h>
 
@@ -39,8 +40,9 @@ struct ssh_connect {
     int open_handles;
     int family;
     unsigned lookups; /* that found no address */
-    /* NULL: a name without an address is an error; else it is told, once, and the name looked up again. */
-    void (*unresolved)(void *ctx, const char *why);
+    /* NULL: a name without an address is an error; else each look-up tells why, and the name is looked up
+     * again. `unknown`: the resolver says that there is no such name. */
+    void (*unresolved)(void *ctx, const char *why, bool unknown);
     void (*resolved)(void *ctx);  /* addresses are known, or err is filled */
     void (*connected)(void *ctx); /* fd is set, or err is filled */
     void (*closed)(void *ctx);

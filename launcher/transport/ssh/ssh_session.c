@@ -321,10 +321,10 @@ enum ssh_result ssh_step_config(struct transport *t)
     return SSH_DONE;
 }
 
-static void tell_unresolved(void *ctx, const char *why)
+static void tell_unresolved(void *ctx, const char *why, bool unknown)
 {
     struct transport *t = ctx;
-    t->events->unresolved(t->ctx, why);
+    t->events->unresolved(t->ctx, why, unknown);
 }
 
 static void address_event(void *ctx)

@@ -68,7 +68,7 @@ case_a_file_that_changes() {
 
 case_a_host_without_room() {
     make_files
-    elsewhere 'unset XDG_RUNTIME_DIR; mount -t tmpfs -o size=2m t /tmp; mkdir -p /run/user; mount -t tmpfs -o size=2m t /run/user'
+    elsewhere 'unset XDG_RUNTIME_DIR TMPDIR; mount -t tmpfs -o size=2m t /tmp; mkdir -p /run/user; mount -t tmpfs -o size=2m t /run/user'
     hvd --agent-path /run/hvd-kept/hvdagent --rsh "$T/rsh" -H small:1 --preload "$T/data" touch "$T/started"
     expect_status 125
     expect_err '^hvdrun: small: no room for 3000000 bytes of files in'

@@ -54,12 +54,12 @@ case_a_report_that_cannot_be_written() {
     local wrong
     mkfifo "$T/pipe"
     for wrong in /no/such/directory/report "$T" "$T/pipe" /dev/null; do
-        hvd --report "$wrong" -np 1 sh -c 'exit 0'
-        expect_status 0
-        expect_count 1 "^hvdrun: error: --report: .*$wrong" "$T/err"
-        hvd --report "$wrong" -np 1 sh -c 'exit 9'
-        expect_status 9
+        bad_input "^hvdrun: --report:? .*$wrong" --report "$wrong" touch "$T/started"
     done
+    mkdir "$T/gone"
+    hvd --report "$T/gone/report" -np 1 sh -c "rmdir '$T/gone'; exit 9"
+    expect_status 9
+    expect_count 1 "^hvdrun: error: --report: .*$T/gone/report" "$T/err"
     [ -p "$T/pipe" ] || fail "replaced a pipe"
     [ -c /dev/null ] || fail "replaced a device"
 }
