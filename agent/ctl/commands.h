@@ -15,6 +15,14 @@ int ctl_gpus(const struct ctl_config *c, struct err *e);
 int ctl_accept(const struct ctl_config *c, struct err *e);
 int ctl_undrain(const struct ctl_config *c, struct err *e);
 
+/* Whether c->job names another host; then ctl_go_there becomes ssh, which runs the same command there. It
+ * returns, with an exit status, only when that fails. */
+bool ctl_is_elsewhere(const struct ctl_config *c);
+int ctl_go_there(const struct ctl_config *c, struct err *e);
+
+/* top.c */
+int ctl_top(const struct ctl_config *c, struct err *e);
+
 /* Shows the job of such a name that waits for slots here; false: there is none, or no managed agent. */
 bool ctl_waiting(const struct ctl_config *c);
 

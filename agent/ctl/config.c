@@ -17,9 +17,10 @@ const struct options_program ctl_program = {
     .name = "hvdctl",
     .usage = "COMMAND [JOB or HOST] [options]",
     .about =
-        "Shows and ends the jobs of this host: your own, or as root those of all users. ps lists the jobs. "
+        "Shows and ends the jobs of this host: your own, or as root those of all users. ps lists the jobs, "
+        "or those of HOST. "
         "status JOB shows its ranks and GPUs, or its place in the queue for slots. logs JOB prints the last "
-        "output of its ranks. kill JOB ends the job on all its hosts. top shows all jobs, again and again. "
+        "output of its ranks. kill JOB ends the job on all its hosts. top shows all jobs, again and again, until q. "
         "resize JOB N gives an elastic job N ranks; leave JOB lets its ranks on this host leave at their "
         "next "
         "commit. "

@@ -26,7 +26,7 @@ struct ctl_config {
 #define CTL_FIELD(type, field, ...) type field;
     CTL_OPTIONS(CTL_FIELD)
 #undef CTL_FIELD
-    const char *command, *job; /* NULL: not given; of node, drain and undrain `job` is a host */
+    const char *command, *job; /* NULL: not given; of ps, node, drain and undrain `job` is a host */
     const char *number;        /* of resize */
 };
 

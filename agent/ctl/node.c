@@ -53,8 +53,12 @@ static bool is_here(const char *host)
     return strcmp(host, own) == 0 || strcmp(host, "localhost") == 0;
 }
 
-/* Becomes ssh; returns only when that fails. */
-static int go_there(const struct ctl_config *c, struct err *e)
+bool ctl_is_elsewhere(const struct ctl_config *c)
+{
+    return c->job && !is_here(c->job);
+}
+
+int ctl_go_there(const struct ctl_config *c, struct err *e)
 {
     char reason[1024];
     const char *word[WORDS] = {"ssh", "--", c->job, "hvdctl", c->command};
@@ -234,8 +238,8 @@ bool ctl_waiting(const struct ctl_config *c)
 /* `tell`: what it answers is shown; as JSON it always is. */
 static int ask_agent(const struct ctl_config *c, const Hvd__Daemon *question, bool tell, struct err *e)
 {
-    if (c->job && !is_here(c->job))
-        return go_there(c, e);
+    if (ctl_is_elsewhere(c))
+        return ctl_go_there(c, e);
     Hvd__Daemon *answer = daemon_ask(question, e);
     if (!answer)
         return 1;

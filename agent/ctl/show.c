@@ -93,28 +93,50 @@ unsigned show_live_ranks(const Hvd__JobStatus *s)
 
 /* ---- for people ---------------------------------------------------------------------------------------- */
 
-static void job_heading(FILE *out)
+#define NARROW 100 /* columns: a screen with fewer shows no users, and narrower columns */
+
+/* Widths of columns; `user` 0: there is no such column. */
+struct widths {
+    int job, user, host, ranks, phase, state;
+};
+
+static const struct widths wide = {22, 10, 14, 9, 9, 28};
+
+static struct widths fit_widths(const struct ctl_seen *seen, size_t count, int columns)
 {
-    fprintf(out, "%-22s %-10s %-14s %9s %-9s %7s %6s %6s  %s\n", "JOB", "USER", "HOST", "RANKS", "PHASE",
-            "TIME", "CPU", "MEM", "COMMAND");
+    struct widths w = {3, 0, 12, 7, 8, 20};
+    for (size_t i = 0; i < count; i++) {
+        int len = (int)strlen(seen[i].answer->status->job);
+        w.job = len > w.job ? len : w.job;
+    }
+    w.job = w.job > wide.job ? wide.job : w.job;
+    return columns < NARROW ? w : wide;
 }
 
-static void job_line(FILE *out, const struct ctl_seen *seen)
+static void job_heading(FILE *out, const struct widths *w)
+{
+    fprintf(out, "%-*s %-*s%s%-*s %*s %-*s %7s %6s %6s  %s\n", w->job, "JOB", w->user, w->user ? "USER" : "",
+            w->user ? " " : "", w->host, "HOST", w->ranks, "RANKS", w->phase, "PHASE", "TIME", "CPU", "MEM",
+            "COMMAND");
+}
+
+static void job_line(FILE *out, const struct ctl_seen *seen, const struct widths *w)
 {
     const Hvd__JobStatus *s = seen->answer->status;
     char user[40], time[24], mem[24], cpu[24], words[256], ranks[32];
     message_printable(&seen->answer->status->base); /* root reads texts of a user's session */
     snprintf(ranks, sizeof ranks, "%u/%u", show_live_ranks(s), s->size);
-    fprintf(out, "%-22.80s %-10s %-14.60s %9s %-9.40s %7s %6s %6s  %.60s\n", s->job,
-            show_user(seen->uid, user, sizeof user), s->host, ranks, s->phase,
-            format_age(s->run_ms, time, sizeof time), format_percent(seen->cpu_percent, cpu, sizeof cpu),
-            format_memory(s->memory_kib, mem, sizeof mem), format_command(s, words, sizeof words));
+    fprintf(out, "%-*.80s %-*s%s%-*.60s %*s %-*.40s %7s %6s %6s  %.60s\n", w->job, s->job, w->user,
+            w->user ? show_user(seen->uid, user, sizeof user) : "", w->user ? " " : "", w->host, s->host,
+            w->ranks, ranks, w->phase, s->phase, format_age(s->run_ms, time, sizeof time),
+            format_percent(seen->cpu_percent, cpu, sizeof cpu), format_memory(s->memory_kib, mem, sizeof mem),
+            format_command(s, words, sizeof words));
 }
 
-static void rank_heading(FILE *out)
+static void rank_heading(FILE *out, const struct widths *w)
 {
-    fprintf(out, "%8s %8s %-28s %8s %9s %7s  %s\n", "RANK", "PID", "STATE", "TIME", "CPU TIME", "MEM",
-            "LIBHVD");
+    fprintf(out, "%8s %8s %-*s %8s %9s %7s  %s\n", "RANK", "PID", w->state, "STATE", "TIME", "CPU TIME",
+            "MEM", "LIBHVD");
 }
 
 /* Of an elastic job: a worker keeps its number, and has another rank in each membership. */
@@ -127,12 +149,12 @@ static const char *format_rank(const Hvd__RankStatus *r, bool elastic, char *tex
     return text;
 }
 
-static void rank_line(FILE *out, const Hvd__RankStatus *r, bool elastic)
+static void rank_line(FILE *out, const Hvd__RankStatus *r, bool elastic, const struct widths *w)
 {
     char time[24], mem[24], cpu[32], rank[16];
     snprintf(cpu, sizeof cpu, "%.1fs", (double)r->cpu_ms / 1e3);
-    fprintf(out, "%8s %8u %-28.60s %8s %9s %7s  %s\n", format_rank(r, elastic, rank, sizeof rank), r->pid,
-            r->state, format_age(r->run_ms, time, sizeof time), cpu,
+    fprintf(out, "%8s %8u %-*.60s %8s %9s %7s  %s\n", format_rank(r, elastic, rank, sizeof rank), r->pid,
+            w->state, r->state, format_age(r->run_ms, time, sizeof time), cpu,
             format_memory(r->memory_kib, mem, sizeof mem),
             r->shut_down     ? "shut down"
             : r->initialized ? "initialized"
@@ -141,9 +163,9 @@ static void rank_line(FILE *out, const Hvd__RankStatus *r, bool elastic)
 
 void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count)
 {
-    job_heading(out);
+    job_heading(out, &wide);
     for (size_t i = 0; i < count; i++)
-        job_line(out, &seen[i]);
+        job_line(out, &seen[i], &wide);
 }
 
 static double divide_or_0(uint64_t what, uint64_t of)
@@ -219,28 +241,29 @@ void show_status(FILE *out, const struct ctl_seen *seen)
         show_memberships(out, s);
     if (s->gpus[0])
         fprintf(out, "GPUs: %s%s\n", s->gpus, s->leased ? ", leased to it" : "");
-    rank_heading(out);
+    rank_heading(out, &wide);
     for (size_t i = 0; i < s->n_rank; i++)
-        rank_line(out, s->rank[i], s->elastic);
+        rank_line(out, s->rank[i], s->elastic, &wide);
     if (s->counters)
         show_counters(out, s->counters);
 }
 
-void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines)
+void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, int columns)
 {
     int left = lines - 1;
-    job_heading(out);
+    struct widths w = fit_widths(seen, count, columns);
+    job_heading(out, &w);
     for (size_t i = 0; i < count && left > 0; i++, left--)
-        job_line(out, &seen[i]);
+        job_line(out, &seen[i], &w);
     for (size_t i = 0; i < count; i++) {
         const Hvd__JobStatus *s = seen[i].answer->status;
         if (left < 4)
             break;
         fprintf(out, "\n%s\n", s->job);
-        rank_heading(out);
+        rank_heading(out, &w);
         left -= 3;
         for (size_t r = 0; r < s->n_rank && left > 0; r++, left--)
-            rank_line(out, s->rank[r], s->elastic);
+            rank_line(out, s->rank[r], s->elastic, &w);
     }
 }
 

@@ -20,8 +20,8 @@ void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_status(FILE *out, const struct ctl_seen *seen);
 void show_status_json(FILE *out, const struct ctl_seen *seen);
-/* Jobs and their ranks on one screen of so many lines. */
-void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines);
+/* Jobs and their ranks on one screen of so many lines and columns; a narrow one shows no users. */
+void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, int columns);
 /* Ranks of the job that have not ended here. */
 unsigned show_live_ranks(const Hvd__JobStatus *s);
 

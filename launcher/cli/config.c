@@ -20,6 +20,8 @@
 #include "launcher/plan/hosts.h"
 #include "launcher/transport/rsh_template.h"
 
+#define JOB_NAME_MAX 32
+
 static const struct option_spec specs[] = {
 #define CONFIG_ROW(ctype, ...) OPTION_ROW(struct config, __VA_ARGS__)
     CONFIG_OPTIONS(CONFIG_ROW)
@@ -86,6 +88,16 @@ static int check_environment(const struct config *config, char *const envp[], st
         environment_free(&env);
     }
     return 0;
+}
+
+/* It names directories, whose paths have little room. */
+static int check_job_name(const char *name, struct err *e)
+{
+    size_t len = strlen(name);
+    if (len >= 1 && len <= JOB_NAME_MAX && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == len)
+        return 0;
+    return err_set(e, ERR_USAGE, "--job-name '%.80s': a name is 1 to %d of a-z, 0-9 and -", name,
+                   JOB_NAME_MAX);
 }
 
 /* srun outside of a job would ask for a new one, for each host. */
@@ -156,6 +168,8 @@ static int check_value(struct config *config, char *const envp[], struct err *e)
         return err_set(e, ERR_USAGE,
                        "--mps yes is for the GPUs that the ranks are given, and --gpu-bind none gives none");
     if (config->rsh && check_rsh(config->rsh, envp, e))
+        return -1;
+    if (config->job_name && check_job_name(config->job_name, e))
         return -1;
     unsigned contracts;
     if (contracts_parse(config->rendezvous, &contracts, e))

@@ -131,6 +131,9 @@
       0, 0, "no|job|cache", "no", NULL, CONFIG_START, \
       "Copy hvdagent to hosts that have none or another version, if they are of hvdrun's platform. job: to a " \
       "directory that is removed at the end. cache: to ~/.cache/hvd, for later jobs too.") \
+    X(const char *, job_name, OPTION_TEXT, "--job-name", "NAME", "HVDRUN_JOB_NAME", "job_name", \
+      0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "Begin the job's name with NAME: 1 to 32 of a-z, 0-9 and -. hvdctl takes NAME for the job.") \
     X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT", "start_timeout", \
       1, 86400, NULL, "30", NULL, CONFIG_START, \
       "End the job if not all workers have started within this time. Until then hvdrun looks up a host's name " \

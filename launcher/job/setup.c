@@ -24,8 +24,11 @@ static void name_job(struct job *j)
     uint8_t random[6];
     if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, JOB_KEY_SIZE, 0) < 0)
         abort(); /* without the kernel's random numbers nothing here is safe */
-    snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1],
-             random[2], random[3], random[4], random[5]);
+    char pid[24];
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    snprintf(j->name, sizeof j->name, "%s-%02x%02x%02x%02x%02x%02x",
+             j->config->job_name ? j->config->job_name : pid, random[0], random[1], random[2], random[3],
+             random[4], random[5]);
 }
 
 static int split_interfaces(struct job *j, struct err *e)

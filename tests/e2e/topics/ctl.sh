@@ -42,6 +42,59 @@ case_a_job_and_its_ranks_are_shown() {
     end
 }
 
+case_a_name_that_the_user_gave() {
+    start -np 1 --job-name my-train sh -c "$ticking"
+    until_out 10 ready 1
+    ctl ps
+    expect_count 1 '^my-train-[0-9a-f]{12} .* 1/1 running ' "$T/shown"
+    ctl status my-train
+    expect_status 0
+    ctl ps localhost
+    expect_count 1 '^my-train-[0-9a-f]{12} ' "$T/shown"
+    end
+    bad_input "^hvdrun: --job-name 'My Job': a name is 1 to 32 of a-z, 0-9 and -$" --job-name 'My Job' touch "$T/started"
+}
+
+# On a terminal of 80 columns, then of 120; a key ends it.
+case_top_on_a_terminal() {
+    command -v python3 > /dev/null || skip "no python3 here"
+    begin 2 sh -c "$ticking"
+    cat > terminal.py <<-'END'
+	import fcntl, os, pty, select, signal, struct, sys, termios, time
+	def size(fd, columns):
+	    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+	def read(fd, seconds):
+	    got, until = b"", time.time() + seconds
+	    while time.time() < until:
+	        if select.select([fd], [], [], 0.1)[0]:
+	            try:
+	                got += os.read(fd, 65536)
+	            except OSError:
+	                break
+	    return got.decode().replace("\r", "").split("\033[H\033[2J")[-1].split("\n")
+	master, slave = pty.openpty()
+	size(master, 80)
+	pid = os.fork()
+	if pid == 0:
+	    os.close(master)
+	    os.login_tty(slave) if hasattr(os, "login_tty") else (os.setsid(), fcntl.ioctl(slave, termios.TIOCSCTTY, 0),
+	                                                          [os.dup2(slave, n) for n in range(3)])
+	    os.execv(sys.argv[1], [sys.argv[1], "top", "--interval", "60"])
+	os.close(slave)
+	narrow = read(master, 1.5)
+	size(master, 120)
+	os.kill(pid, signal.SIGWINCH)
+	broad = read(master, 1.5)
+	os.write(master, b"q")
+	status = os.waitpid(pid, 0)[1]
+	assert max(map(len, narrow)) <= 80 and "USER" not in narrow[0] and narrow[0].startswith("JOB"), narrow
+	assert "USER" in broad[0] and max(map(len, broad)) > 80, broad
+	assert status == 0, status
+	END
+    timeout 20 python3 terminal.py "$CTL" 2> "$T/python" || fail "$(tail -n 1 "$T/python")"
+    end
+}
+
 case_the_figures_are_those_of_the_ranks() {
     command -v python3 > /dev/null || skip "no python3 here"
     begin 2 sh -c 'echo ready; [ $RANK = 0 ] || exec sleep 60; x=$(head -c 30000000 /dev/zero | tr "\0" a); while :; do :; done'
@@ -173,7 +226,7 @@ case_only_root_and_the_user_see_a_job() {
 
 case_words_that_are_wrong() {
     local words
-    for words in 'ps x' 'status' 'frobnicate' 'logs --rank'; do
+    for words in 'metrics x' 'status' 'frobnicate' 'logs --rank'; do
         # shellcheck disable=SC2086
         ctl $words
         expect_status 2
