@@ -114,7 +114,7 @@ static int start_trace(const char *pattern, bool mark)
         return fail(HVD_ERR_INVALID, "%s", e.text);
     pthread_rwlock_wrlock(&lock);
     bool runs = trace != NULL;
-    struct trace *made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, &e);
+    struct trace *made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, TRACE_BYTES, &e);
     if (made) {
         trace = made;
         mark_cycles = mark;

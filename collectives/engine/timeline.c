@@ -43,7 +43,7 @@ static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning
         *c = *c == '/' ? '_' : *c;
     char path[4096];
     if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
-        t->trace = trace_start(path, PID_FIRST + engine->self, process, &e);
+        t->trace = trace_start(path, PID_FIRST + engine->self, process, TRACE_BYTES, &e);
     if (!t || !t->trace) {
         engine_notice(engine, LOG_WARNING, t ? e.text : "no memory for the engine's timeline");
         free(t);

@@ -43,6 +43,8 @@ struct trace {
     char page[PAGE];
     uint32_t filled, written; /* bytes of this page */
     uint64_t told;            /* dropped events that the file tells of */
+    uint64_t most;            /* bytes, from which on events are dropped */
+    uint64_t bytes;           /* of whole pages that were written */
     bool first;
     _Alignas(64) _Atomic uint64_t tail;
     _Atomic uint64_t dropped;
@@ -106,8 +108,10 @@ static void write_page(struct trace *t)
         else if (n < 0 && errno != EINTR)
             t->error = errno;
     }
-    if (t->filled == PAGE)
+    if (t->filled == PAGE) {
+        t->bytes += PAGE;
         t->filled = t->written = 0;
+    }
 }
 
 /* A record that does not fit into the rest of the page begins the next page: blanks fill this one. */
@@ -161,6 +165,10 @@ static void append_event(struct trace *t, const struct trace_event *e)
 {
     uint64_t at = e->at + (uint64_t)t->to_wall;
     char more[64] = "";
+    if (t->bytes >= t->most) {
+        atomic_fetch_add(&t->dropped, 1);
+        return;
+    }
     if (e->phase == TRACE_COMPLETE)
         snprintf(more, sizeof more, ",\"dur\":%" PRIu64 ".%03u", e->duration / 1000,
                  (unsigned)(e->duration % 1000));
@@ -176,7 +184,8 @@ static void append_event(struct trace *t, const struct trace_event *e)
 static void tell_dropped(struct trace *t)
 {
     uint64_t dropped = atomic_load(&t->dropped), at = clock_now() + (uint64_t)t->to_wall;
-    if (dropped == t->told)
+    bool full = t->bytes >= t->most; /* that is told once, at the end */
+    if (dropped == t->told || (full && !atomic_load(&t->stopping)))
         return;
     append_format(t,
                   "{\"name\":\"dropped events\",\"ph\":\"i\",\"s\":\"p\",\"ts\":%" PRIu64
@@ -246,7 +255,7 @@ static int start_writer(struct trace *t)
     return error;
 }
 
-struct trace *trace_start(const char *path, uint32_t pid, const char *process, struct err *e)
+struct trace *trace_start(const char *path, uint32_t pid, const char *process, uint64_t most, struct err *e)
 {
     struct trace *t = calloc(1, sizeof *t);
     if (!t) {
@@ -263,6 +272,7 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, s
     clock_gettime(CLOCK_REALTIME, &wall);
     t->to_wall = (int64_t)wall.tv_sec * (int64_t)NSEC_PER_SEC + wall.tv_nsec - (int64_t)clock_now();
     t->pid = pid;
+    t->most = most;
     t->first = true;
     t->bell = 1;
     append_name(t, "process_name", 0, process);

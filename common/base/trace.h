@@ -18,8 +18,9 @@
 
 #include "common/base/err.h"
 
-#define TRACE_EVENTS    32768u /* in the buffer; a power of two */
-#define TRACE_LINGER_MS 50     /* how long events are gathered before they are written */
+#define TRACE_EVENTS    32768u       /* in the buffer; a power of two */
+#define TRACE_BYTES     (256u << 20) /* of a file: later events are dropped */
+#define TRACE_LINGER_MS 50           /* how long events are gathered before they are written */
 
 struct trace;
 
@@ -27,8 +28,9 @@ struct trace;
 enum trace_phase { TRACE_BEGIN = 'B', TRACE_END = 'E', TRACE_COMPLETE = 'X', TRACE_INSTANT = 'i' };
 
 /* Creates or empties the file. `process` names this process, whose number in the file is `pid`, the first in
- * the order of `pid`. NULL with *e. */
-struct trace *trace_start(const char *path, uint32_t pid, const char *process, struct err *e);
+ * the order of `pid`. About `most` bytes are written: what comes later is dropped and counted. NULL with
+ * *e. */
+struct trace *trace_start(const char *path, uint32_t pid, const char *process, uint64_t most, struct err *e);
 /* Writes what is left, ends the thread, frees. No other call may be under way. -1 with *e: not everything
  * could be written. */
 int trace_stop(struct trace *t, struct err *e);

@@ -364,6 +364,7 @@ void job_report(struct job *j, int exit_status)
     if (j->config->print_exit_codes)
         report_say_exit_codes(j);
     job_say_rest(j);
+    timeline_collect(j);
     report_write_json(j, exit_status);
     notes_finish();
     uv_run(j->loop, UV_RUN_DEFAULT);

@@ -12,5 +12,7 @@ int report_check(const char *path, struct err *e);
 void report_say_outcome(const struct job *j);
 /* --print-exit-codes: says on stderr how each rank ended. */
 void report_say_exit_codes(const struct job *j);
+/* timeline.c: makes one timeline of those of ranks and engines, and says where the rest lies. */
+void timeline_collect(const struct job *j);
 /* Writes the file of --report, if there is one. A failure is logged and changes nothing else. */
 void report_write_json(const struct job *j, int exit_status);

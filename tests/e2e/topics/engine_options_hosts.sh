@@ -7,7 +7,7 @@ STEPS=$BUILD/tests/steps
 
 # Prints how many operations the first host's engine has brought to the network.
 operations() { # OPTION...
-    hvd -H $H1:1,$H2:1 --timeline-filename /tmp/fusion.json "$@" "$BUILD/tests/fused" 2
+    hvd -H $H1:1,$H2:1 --timeline-filename /tmp/fusion.%r.json "$@" "$BUILD/tests/fused" 2
     expect_status 0
     expect_no_err
     expect_count 2 'all right$' "$T/out"

@@ -83,7 +83,7 @@ case_an_event_that_is_not_made() {
 case_again_and_what_a_timeline_shows() {
     /usr/bin/python3 -c '' 2> /dev/null || skip "no python3 here"
     gpus 2
-    hvd -np 2 --timeline-filename "$T/t.json" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" again
+    hvd -np 2 --timeline-filename "$T/t.%r.json" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" again
     expect_status 0
     expect_count 2 '^rank [01]: all right$' "$T/out"
     no_gpu_misuse

@@ -14,14 +14,14 @@ for file in files[cut:]:
     lanes, open_ = {}, {}
     for e in events:
         if e['ph'] == 'M' and e['name'] == 'thread_name':
-            lanes[e['tid']] = e['args']['name']
+            lanes[e['pid'], e['tid']] = e['args']['name']
     for e in sorted((e for e in events if 'ts' in e), key=lambda e: e['ts']):
-        stack = open_.setdefault(e['tid'], [])
+        stack = open_.setdefault((e['pid'], e['tid']), [])
         if e['ph'] == 'B':
             stack.append(e['name'])
         elif e['ph'] == 'E':
             assert stack and stack.pop() == e['name'], 'unbalanced: %s' % e
-        print(e['pid'], e['ph'], lanes[e['tid']], e['name'])
+        print(e['pid'], e['ph'], lanes[e['pid'], e['tid']], e['name'])
     assert cut or not any(open_.values()), 'open: %s' % open_
 END
 }
@@ -37,7 +37,7 @@ expect_event() { # COUNT LINE
 case_every_rank_writes_a_file() {
     needs_python
     cd "$T" || fail "no directory"
-    hvd -np 2 --timeline-filename t.json "$LAGGARD" 100 1
+    hvd -np 2 --timeline-filename t.%r.json "$LAGGARD" 100 1
     expect_status 0
     expect_no_err
     expect_same 't.0.json t.1.json t.engine.localhost.json' "$(echo t.*)" 'the files'
@@ -47,6 +47,26 @@ case_every_rank_writes_a_file() {
     expect_event 1 '1 X large "1" MEMCPY_OUT'
     expect_event 1 '0 X large "1" MEMCPY_IN'
     expect_event 0 '.* CYCLE_START'
+}
+
+# Without %r they become one at the end; an older file of that name is another job's.
+case_one_file_for_all() {
+    needs_python
+    cd "$T" || fail "no directory"
+    echo '[]' > t.7.json
+    touch -d '1 hour ago' t.7.json
+    hvd -np 2 --timeline-filename t.json "$LAGGARD" 100 1
+    expect_status 0
+    one_clear_line "^hvdrun: the timeline is $T/t.json \(3 processes\)$" 'the place'
+    expect_same 't.7.json t.json' "$(echo t.*)" 'the files'
+    events t.json
+    grep -q '"engine of localhost"' t.json || fail 'the engine is left out'
+    expect_same '0 1' "$(cut -d' ' -f1 "$T/events" | sort -un | tr '\n' ' ' | sed 's/ $//')" 'the processes'
+    expect_event 2 '0 B grad.3 NEGOTIATE_ALLREDUCE'
+    expect_event 2 '1 E grad.3 ALLREDUCE'
+    hvd -np 2 --timeline-filename "$T/none.json" true # no libhvd, no timeline
+    expect_no_err
+    [ ! -e none.json ] || fail 'a timeline of nothing'
 }
 
 case_the_variables_and_marks() {
@@ -70,7 +90,7 @@ case_a_file_that_cannot_be_written_is_named() {
 
 case_killed_ranks_leave_files_that_load() {
     needs_python
-    start -np 2 --timeline-filename "$T/t.json" "$TRAIN" --steps 1000000
+    start -np 2 --timeline-filename "$T/t.%r.json" "$TRAIN" --steps 1000000
     until_out 20 'loss='
     sleep 0.3
     kill -KILL "$(pgrep -P "$(pgrep -P "$pid" -x hvdagent | head -n 1)" -x train | head -n 1)" 2> /dev/null || kill -KILL "$pid"

@@ -76,7 +76,7 @@ static void expect_array(const char *text, size_t size, bool whole)
 START_TEST(everything_put_is_written)
 {
     struct err e = ERR_INIT;
-    struct trace *t = trace_start(path, 7, "rank \"7\"", &e);
+    struct trace *t = trace_start(path, 7, "rank \"7\"", TRACE_BYTES, &e);
     ck_assert_msg(t, "%s", e.text);
     trace_lane(t, 3, "weights\n\xff");
     trace_put(t, &(struct trace_event){TRACE_BEGIN, 3, "NEGOTIATE_", "ALLREDUCE", clock_now(), 0});
@@ -109,7 +109,7 @@ START_TEST(what_is_dropped_is_counted)
     enum { THREADS = 3 };
     struct err e = ERR_INIT;
     pthread_t thread[THREADS];
-    struct trace *t = trace_start(path, 0, "rank 0", &e);
+    struct trace *t = trace_start(path, 0, "rank 0", TRACE_BYTES, &e);
     ck_assert_msg(t, "%s", e.text);
     for (int i = 0; i < THREADS; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, put_many, t), 0);
@@ -123,6 +123,27 @@ START_TEST(what_is_dropped_is_counted)
         dropped += strtoul(at + 9, NULL, 10);
     ck_assert_uint_gt(dropped, 0);
     ck_assert_uint_eq(count(text, "\"name\":\"x\"") + dropped, (size_t)THREADS * 4 * TRACE_EVENTS);
+    free(text);
+}
+END_TEST
+
+START_TEST(a_file_has_an_end)
+{
+    enum { EVENTS = 20000, MOST = 64 << 10 };
+    struct err e = ERR_INIT;
+    struct trace *t = trace_start(path, 0, "rank 0", MOST, &e);
+    ck_assert_msg(t, "%s", e.text);
+    for (int i = 0; i < EVENTS; i++)
+        instant(t, 1);
+    ck_assert_int_eq(trace_stop(t, &e), 0);
+    size_t size;
+    char *text = contents(&size);
+    expect_array(text, size, true);
+    ck_assert_uint_ge(size, MOST);
+    ck_assert_uint_lt(size, 2 * MOST);
+    ck_assert_uint_eq(count(text, "dropped events"), 1);
+    const char *number = strstr(text, "\"number\":");
+    ck_assert_uint_eq(count(text, "\"name\":\"x\"") + strtoul(number + 9, NULL, 10), EVENTS);
     free(text);
 }
 END_TEST
@@ -142,7 +163,7 @@ START_TEST(a_killed_process_leaves_whole_events)
         ck_assert_int_eq(truncate(path, 0), 0);
         pid_t pid = fork();
         if (pid == 0) {
-            struct trace *t = trace_start(path, 0, "rank 0", NULL);
+            struct trace *t = trace_start(path, 0, "rank 0", TRACE_BYTES, NULL);
             while (t)
                 instant(t, 1);
             _exit(1);
@@ -163,12 +184,12 @@ END_TEST
 START_TEST(a_full_disk_is_told)
 {
     struct err e = ERR_INIT;
-    struct trace *t = trace_start("/dev/full", 0, "rank 0", &e);
+    struct trace *t = trace_start("/dev/full", 0, "rank 0", TRACE_BYTES, &e);
     ck_assert_ptr_nonnull(t);
     ck_assert_int_eq(trace_stop(t, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "No space left"));
     err_clear(&e);
-    ck_assert_ptr_null(trace_start("/no/such/directory/x", 0, "rank 0", &e));
+    ck_assert_ptr_null(trace_start("/no/such/directory/x", 0, "rank 0", TRACE_BYTES, &e));
     ck_assert_ptr_nonnull(strstr(e.text, "/no/such/directory/x"));
 }
 END_TEST
@@ -198,6 +219,7 @@ int main(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, everything_put_is_written);
     tcase_add_test(c, what_is_dropped_is_counted);
+    tcase_add_test(c, a_file_has_an_end);
     tcase_add_test(c, a_killed_process_leaves_whole_events);
     tcase_add_test(c, a_full_disk_is_told);
     tcase_add_test(c, every_rank_has_its_own_file);

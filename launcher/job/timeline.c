@@ -1,0 +1,196 @@
+/* --timeline-filename: the files of ranks and engines become one. All of them date their events by the wall
+ * clock, and their processes have different numbers, so the one file is an array of all their events.
+ *
+ * The parts are read where hvdrun runs: of ranks on this host, and of others in a directory that hosts share.
+ * The user is told where the rest lies. A name with %r asks for separate files, which stay as they are. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "common/base/ranks.h"
+#include "common/base/trace.h"
+#include "launcher/job/core.h"
+#include "launcher/job/report.h"
+#include "launcher/transport/transport.h"
+
+#define TAIL 16 /* bytes at the end of a part, at most: a newline, the bracket, a newline */
+
+struct merging {
+    char path[PATH_MAX], partial[PATH_MAX];
+    int fd;
+    time_t began; /* of the job; a file's time may be a tick before */
+    uint32_t parts;
+    int error; /* errno of what failed first */
+};
+
+/* ---- one part ------------------------------------------------------------------------------------------ */
+
+static void put_bytes(struct merging *m, const char *bytes, size_t n)
+{
+    if (m->error == 0 && write_all(m->fd, bytes, n) < 0)
+        m->error = errno;
+}
+
+/* The end of the last event: what follows is the closing bracket, if the process came to write it. */
+static off_t find_end(int fd, off_t size)
+{
+    char tail[TAIL];
+    off_t from = size > TAIL ? size - TAIL : 0;
+    ssize_t n = pread(fd, tail, sizeof tail, from);
+    while (n > 0 && strchr("]\n ,", tail[n - 1]))
+        n--;
+    return from + (n > 0 ? n : 0);
+}
+
+/* The events between the brackets. */
+static void copy_events(struct merging *m, int fd, off_t size)
+{
+    char bytes[1 << 16];
+    off_t end = find_end(fd, size), at = 1;
+    put_bytes(m, m->parts++ ? "," : "[", 1);
+    while (at < end && m->error == 0) {
+        size_t most = end - at < (off_t)sizeof bytes ? (size_t)(end - at) : sizeof bytes;
+        ssize_t n = pread(fd, bytes, most, at);
+        if (n <= 0) {
+            m->error = n < 0 ? errno : EIO;
+            return;
+        }
+        put_bytes(m, bytes, (size_t)n);
+        at += n;
+    }
+}
+
+/* The descriptor of a part of this job, which is no older than the job; -1: there is none. */
+static int open_part(const struct merging *m, const char *path, off_t *size)
+{
+    struct stat st;
+    char first = 0;
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 2 && st.st_mtime >= m->began &&
+        pread(fd, &first, 1, 0) == 1 && first == '[') {
+        *size = st.st_size;
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+/* Adds the part of `who`, or removes the part that was added. false: there is none. */
+static bool treat_part(struct merging *m, const char *who, bool merged)
+{
+    char path[PATH_MAX];
+    struct err e = ERR_INIT;
+    off_t size;
+    int fd = trace_path(m->path, who, path, sizeof path, &e) == 0 ? open_part(m, path, &size) : -1;
+    if (fd < 0)
+        return false;
+    if (merged)
+        (void)unlink(path);
+    else
+        copy_events(m, fd, size);
+    close(fd);
+    return true;
+}
+
+/* ---- all of them --------------------------------------------------------------------------------------- */
+
+static int open_merged(struct merging *m, const struct job *j)
+{
+    const char *name = j->config->timeline_filename;
+    char dir[PATH_MAX / 2] = "";
+    if (name[0] != '/' && !getcwd(dir, sizeof dir))
+        return errno;
+    int n = snprintf(m->path, sizeof m->path, "%s%s%s", dir, dir[0] ? "/" : "", name);
+    int k = snprintf(m->partial, sizeof m->partial, "%s.%s", m->path, j->name);
+    if (n < 0 || k < 0 || (size_t)n >= sizeof m->path || (size_t)k >= sizeof m->partial)
+        return ENAMETOOLONG;
+    m->fd = open(m->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return m->fd < 0 ? errno : 0;
+}
+
+static bool treat_rank(struct merging *m, uint32_t rank, bool merged)
+{
+    char who[16];
+    snprintf(who, sizeof who, "%u", rank);
+    return treat_part(m, who, merged);
+}
+
+static bool treat_engine(struct merging *m, const struct host *h, bool merged)
+{
+    char who[80];
+    snprintf(who, sizeof who, "engine.%.60s", h->label);
+    for (char *c = who; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+    return treat_part(m, who, merged);
+}
+
+/* Says which files of a host hvdrun cannot read. */
+static void say_missing(const struct merging *m, const struct job *j, const struct host *h)
+{
+    const struct plan_host *p = &j->plan.host[h->plan_index];
+    char list[120], path[PATH_MAX];
+    struct err e = ERR_INIT;
+    if (trace_path(m->path, "RANK", path, sizeof path, &e) == 0)
+        log_say("hvdrun: the timeline%s of rank%s %s %s on %s: %s\n", p->ranks == 1 ? "" : "s",
+                p->ranks == 1 ? "" : "s", ranks_text_short(p->rank, p->ranks, list, sizeof list),
+                p->ranks == 1 ? "lies" : "lie", h->label, path);
+}
+
+static void treat_all(struct merging *m, const struct job *j, bool merged)
+{
+    for (uint32_t i = 0; i < j->host_count && m->error == 0; i++) {
+        const struct host *h = &j->host[i];
+        uint32_t found = 0;
+        if (!h->planned)
+            continue;
+        const struct plan_host *p = &j->plan.host[h->plan_index];
+        for (uint32_t k = 0; k < p->ranks; k++)
+            found += treat_rank(m, p->rank[k], merged);
+        (void)treat_engine(m, h, merged);
+        if (!merged && found == 0 && h->ops != &transport_local)
+            say_missing(m, j, h);
+    }
+}
+
+static void close_merged(struct merging *m)
+{
+    put_bytes(m, "\n]\n", 3);
+    if (close(m->fd) < 0 && m->error == 0)
+        m->error = errno;
+    if (m->error == 0 && m->parts > 0 && rename(m->partial, m->path) < 0)
+        m->error = errno;
+    if (m->error || m->parts == 0)
+        unlink(m->partial);
+}
+
+void timeline_collect(const struct job *j)
+{
+    struct merging m = {.fd = -1};
+    const char *name = j->config->timeline_filename;
+    if (!name || strstr(name, "%r") || !j->phases.running)
+        return;
+    m.began = time(NULL) - (time_t)((clock_now() - j->began) / NSEC_PER_SEC) - 1;
+    m.error = open_merged(&m, j);
+    if (m.error == ENOENT) /* hosts have that directory, and this one has not */
+        m.error = 0;
+    treat_all(&m, j, false);
+    if (m.fd >= 0)
+        close_merged(&m);
+    if (m.error)
+        log_warning("--timeline-filename: cannot write %s: %s; the files of ranks and engines lie beside it",
+                    m.path, strerror(m.error));
+    if (m.error || m.parts == 0)
+        return;
+    treat_all(&m, j, true);
+    log_say("hvdrun: the timeline is %s (%u processes)\n", m.path, m.parts);
+}
