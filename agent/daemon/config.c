@@ -56,7 +56,7 @@ static int read_open(int fd, const char *path, struct settings *s, settings_read
     return rc;
 }
 
-static const struct settings *read_file(void *context, struct err *e)
+static struct settings *read_file(void *context, struct err *e)
 {
     struct daemon_config *c = context;
     const char *path = c->file ? c->file : DAEMON_CONFIG;

@@ -419,7 +419,7 @@ static int parse_words(struct parsing *p, int argc, char *const argv[], int *ope
 
 static int parse_file(struct parsing *p, struct err *e)
 {
-    const struct settings *file = p->program->read_file ? p->program->read_file(p->config, e) : NULL;
+    struct settings *file = p->program->read_file ? p->program->read_file(p->config, e) : NULL;
     if (!file)
         return e->code ? -1 : 0;
     return option_parse_file(p, file, e);
@@ -436,6 +436,9 @@ int options_parse(const struct options_program *program, int argc, char *const a
         options_free(program, config);
         return -1;
     }
+    bool *given = (void *)((char *)config + program->given_at);
+    for (size_t i = 0; program->given_at && i < program->count; i++)
+        given[i] = p.source[i] != OPTION_FROM_DEFAULT;
     return 0;
 }
 

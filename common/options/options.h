@@ -95,6 +95,12 @@ struct option_refused {
     const char *why, *hint; /* sentences; behind "--flag: " */
 };
 
+/* A key of the file that is no option's. */
+struct option_other_key {
+    const char *key;   /* NULL ends the list */
+    const char *words; /* "gloo|mpi": the values, in any case; NULL: the key is ignored, whatever its value */
+};
+
 struct options_program {
     const char *name;  /* "hvdrun" */
     const char *usage; /* "[options] command [argument ...]" */
@@ -103,9 +109,12 @@ struct options_program {
     size_t count;
     /* Reads the configuration file, once command line and variables are known; NULL with an empty *e when
      * there is no file. The caller keeps the settings as long as the result. May be NULL. */
-    const struct settings *(*read_file)(void *config, struct err *e);
-    const char *const
-        *other_keys; /* keys of the file that are right but no option's, NULL at the end; or NULL */
+    struct settings *(*read_file)(void *config, struct err *e);
+    const struct option_other_key *other_keys; /* or NULL */
+    /* A key that nothing is like is ignored too. settings.ignored names the keys that were. */
+    bool ignores_keys;
+    /* The offset of bool [OPTIONS_MAX] in *config: the rows that were given a value; 0: nobody asks. */
+    size_t given_at;
     const struct option_refused *refused; /* or NULL */
     const char *only;     /* flags of the rows that may be given on the command line; NULL: any */
     const char *only_why; /* behind the name of another: "--flag " */

@@ -1,8 +1,10 @@
 /* The weaker sources of options.h: variables, and the settings of a file. Each fills only what no stronger
  * one decided, but is checked whole nevertheless: a bad key of the file is named even where the command line
  * has another value. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/options/options_table.h"
 
@@ -68,17 +70,72 @@ static int find_key(const struct options_program *program, const char *key, size
     return -1;
 }
 
-static bool is_other_key(const struct options_program *program, const char *key)
+/* Names the key among those that are ignored. */
+static void note_ignored(struct settings *file, const char *key)
 {
-    for (const char *const *other = program->other_keys; other && *other; other++)
-        if (strcmp(*other, key) == 0)
+    static const char others[] = " and others";
+    size_t used = strlen(file->ignored), room = sizeof file->ignored - sizeof others, len = strlen(key);
+    if (used >= len && strcmp(file->ignored + used - len, key) == 0)
+        return; /* the next item of a list */
+    if (used + len + 2 <= room)
+        snprintf(file->ignored + used, sizeof file->ignored - used, "%s%s", used ? ", " : "", key);
+    else if (used < sizeof others || strcmp(file->ignored + used - (sizeof others - 1), others) != 0)
+        snprintf(file->ignored + used, sizeof file->ignored - used, "%s", others);
+}
+
+/* "gloo or mpi" */
+static void name_words(const char *words, char *text, size_t size)
+{
+    size_t used = 0;
+    for (const char *at = words; *at && used < size; at += *at == '|') {
+        size_t len = strcspn(at, "|");
+        int n = snprintf(text + used, size - used, "%s%.*s",
+                         at == words ? ""
+                         : at[len]   ? ", "
+                                     : " or ",
+                         (int)len, at);
+        used += n > 0 ? (size_t)n : 0;
+        at += len;
+    }
+}
+
+static bool is_one_of(const char *words, const char *value)
+{
+    size_t len = strlen(value);
+    for (const char *at = words; *at; at += strcspn(at, "|"), at += *at == '|')
+        if (strcspn(at, "|") == len && strncasecmp(at, value, len) == 0)
             return true;
     return false;
 }
 
-static int unknown_key(const struct options_program *program, const struct setting *s, struct err *e)
+/* 1: the key is none of these. */
+static int parse_other_key(const struct options_program *program, struct settings *file,
+                           const struct setting *s, struct err *e)
+{
+    const struct option_other_key *other = program->other_keys;
+    char text[OPTION_WANTED_MAX] = "";
+    while (other && other->key && strcmp(other->key, s->key) != 0)
+        other++;
+    if (!other || !other->key)
+        return 1;
+    if (!other->words) {
+        note_ignored(file, s->key);
+        return 0;
+    }
+    if (s->kind == SETTING_VALUE && is_one_of(other->words, s->value))
+        return 0;
+    name_words(other->words, text, sizeof text);
+    return err_set(e, ERR_USAGE, "%s: '%.*s' is not %s", s->where, OPTION_SHOWN, s->value, text);
+}
+
+static int unknown_key(const struct options_program *program, struct settings *file, const struct setting *s,
+                       struct err *e)
 {
     struct option_name near = option_near_key(program, s->key, strlen(s->key));
+    if (!near.len && program->ignores_keys) {
+        note_ignored(file, s->key);
+        return 0;
+    }
     err_set(e, ERR_USAGE, "%.*sunknown key %s", (int)(s->key - s->where), s->where, s->key);
     if (near.len)
         return err_hint(e, "did you mean %.*s?", (int)near.len, near.text);
@@ -144,19 +201,21 @@ static int check_only(const struct parsing *p, size_t row, struct option_origin 
     return option_store(&alone, 0, OPTION_FROM_FILE, from, text, e);
 }
 
-static int parse_setting(struct parsing *p, const struct setting *s, struct given *given, struct err *e)
+static int parse_setting(struct parsing *p, struct settings *file, const struct setting *s,
+                         struct given *given, struct err *e)
 {
     struct option_name name;
     size_t len = strlen(s->key), top = strcspn(s->key, ".");
     int row = find_key(p->program, s->key, len, &name);
     bool in_map = row < 0 && s->key[top];
-    if (row < 0 && is_other_key(p->program, s->key))
-        return 0;
+    int other = row < 0 ? parse_other_key(p->program, file, s, e) : 1;
+    if (other <= 0)
+        return other;
     if (in_map)
         row = find_key(p->program, s->key, top, &name);
     if (row < 0 ||
         (in_map && p->program->spec[row].type != OPTION_LIST && option_near_key(p->program, s->key, len).len))
-        return unknown_key(p->program, s, e);
+        return unknown_key(p->program, file, s, e);
     const char *text = text_of(&p->program->spec[row], s, in_map, e);
     if (!text)
         return e->code ? -1 : 0;
@@ -168,11 +227,11 @@ static int parse_setting(struct parsing *p, const struct setting *s, struct give
     return option_store(p, (size_t)row, OPTION_FROM_FILE, from, text, e);
 }
 
-int option_parse_file(struct parsing *p, const struct settings *file, struct err *e)
+int option_parse_file(struct parsing *p, struct settings *file, struct err *e)
 {
     struct given given = {0};
     for (size_t i = 0; i < file->count; i++)
-        if (parse_setting(p, &file->item[i], &given, e))
+        if (parse_setting(p, file, &file->item[i], &given, e))
             return -1;
     return 0;
 }

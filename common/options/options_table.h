@@ -52,7 +52,7 @@ int option_store(struct parsing *p, size_t row, enum option_source source, struc
 bool option_is_decided(const struct parsing *p, size_t row, enum option_source source);
 
 int option_parse_variables(struct parsing *p, char *const envp[], struct err *e);
-int option_parse_file(struct parsing *p, const struct settings *file, struct err *e);
+int option_parse_file(struct parsing *p, struct settings *file, struct err *e);
 
 /* The flag, or key of a file, that looks most like a word; its len is 0 when none is near. */
 struct option_name option_near_flag(const struct options_program *program, const char *word, size_t len);

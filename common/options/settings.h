@@ -38,6 +38,7 @@ struct setting {
 struct settings {
     struct setting *item;
     size_t count;
+    char ignored[256]; /* keys of no meaning here, as "a, b and others"; empty: there are none */
 };
 
 /* One entry of a file: `map` is the key of the map around it (NULL at the top), `value` has `len` bytes. */

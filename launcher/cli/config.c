@@ -28,10 +28,12 @@ static const struct option_spec specs[] = {
 #undef CONFIG_ROW
 };
 
-/* Keys of horovodrun's files that need no option here. */
-static const char *const other_keys[] = {"controller", NULL};
+/* Keys of horovodrun's files that are no option's here. Its sample file has the second, which horovodrun does
+ * not read. */
+static const struct option_other_key other_keys[] = {
+    {"controller", "gloo|mpi"}, {"logging.hide_timestamp", NULL}, {NULL, NULL}};
 
-static const struct settings *read_file(void *context, struct err *e)
+static struct settings *read_file(void *context, struct err *e)
 {
     struct config *config = context;
     size_t len;
@@ -54,6 +56,8 @@ const struct options_program config_program = {
     .count = sizeof specs / sizeof *specs,
     .read_file = read_file,
     .other_keys = other_keys,
+    .ignores_keys = true,
+    .given_at = offsetof(struct config, given),
     .refused = foreign_flags,
 };
 
@@ -197,6 +201,14 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
         return 0;
     config_free(config);
     return -1;
+}
+
+bool config_given(const struct config *config, const void *field)
+{
+    size_t offset = (size_t)((const char *)field - (const char *)config), i = 0;
+    while (specs[i].offset != offset)
+        i++;
+    return config->given[i];
 }
 
 void config_hosts_from(const struct config *config, char *const envp[], char *name, size_t size)

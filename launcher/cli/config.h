@@ -134,7 +134,7 @@
     X(const char *, job_name, OPTION_TEXT, "--job-name", "NAME", "HVDRUN_JOB_NAME", "job_name", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Begin the job's name with NAME: 1 to 32 of a-z, 0-9 and -. hvdctl takes NAME for the job.") \
-    X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT", "start_timeout", \
+    X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT, HOROVOD_START_TIMEOUT", "start_timeout", \
       1, 86400, NULL, "30", NULL, CONFIG_START, \
       "End the job if not all workers have started within this time. Until then hvdrun looks up a host's name " \
       "again and again if no name server answers.") \
@@ -405,7 +405,7 @@
     X(bool, no_mpi_threads_disable, OPTION_FLAG, "--no-mpi-threads-disable", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "threads in MPI", CONFIG_HOROVOD, \
       "Turn this off, even when HOROVOD_MPI_THREADS_DISABLE is set.") \
-    X(bool, log_with_timestamp, OPTION_FLAG, "--log-with-timestamp", NULL, "HVDRUN_LOG_WITH_TIMESTAMP", \
+    X(bool, log_with_timestamp, OPTION_FLAG, "--log-with-timestamp, --no-log-hide-timestamp", NULL, "HVDRUN_LOG_WITH_TIMESTAMP", \
       "log_with_timestamp", 0, 0, NULL, NULL, "the time in the log", CONFIG_HOROVOD, \
       "Print the time in Horovod's log lines, even when HOROVOD_LOG_HIDE_TIME is set. (hvdrun's own lines have no " \
       "time.)") \
@@ -426,8 +426,8 @@
       0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
       "hvdrun keeps no check of a host for later.") \
     X(bool, tcp, OPTION_FLAG, "--tcp", NULL, "HVDRUN_TCP", "tcp", \
-      0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
-      "hvdrun's own engine sends by TCP. For Open MPI use -x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self.") \
+      0, 0, NULL, NULL, NULL, CONFIG_HOROVOD, \
+      "Set NCCL_IB_DISABLE=1 for NCCL. hvdrun's own engine sends by TCP anyway; for Open MPI use -x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self.") \
     X(const char *, mpi_args, OPTION_TEXT, "--mpi-args", "ARGS", "HVDRUN_MPI_ARGS", "mpi_args", \
       0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
       "hvdrun starts no mpirun that could get them. hvdrun-flags(7) has hvdrun's own options beside mpirun's.") \
@@ -474,6 +474,7 @@ struct config {
     struct port_range ports; /* --port-range */
     struct placement placement;
     uint64_t forwarded; /* of --forward-signals: signal n is bit n - 1 */
+    bool given[OPTIONS_MAX]; /* by row of the table: a flag, a variable or the file has set the option */
     bool elastic;       /* one of --min-np, --max-np and --host-discovery-script was given */
 };
 
@@ -486,6 +487,8 @@ extern const struct option_refused foreign_flags[];
 /* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help,
  * version and check_build is set, the rest was not checked. */
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e);
+/* Was this field of *config set by a flag, a variable or the file, be it to its default? */
+bool config_given(const struct config *config, const void *field);
 /* The source of config->hosts, for messages: "-H/--hosts", or a variable, or a line of a file. */
 void config_hosts_from(const struct config *config, char *const envp[], char *name, size_t size);
 void config_free(struct config *config);

@@ -6,11 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WARNING_MS_DEFAULT 60000
-#define WARMUP_DEFAULT     3
-#define STEPS_DEFAULT      10
-#define SAMPLES_DEFAULT    20
-
 /* Workers of Horovod read whole seconds. */
 static int set_seconds(struct environment *env, const char *name, int64_t ms, struct err *e)
 {
@@ -34,47 +29,52 @@ static int set_path(struct environment *env, const char *name, const char *optio
     return environment_set(env, name, path, e);
 }
 
-static int export_timeline(const struct config *config, struct environment *env, struct err *e)
+int config_export_switch(const struct config *c, struct environment *env, const char *name, const bool *on,
+                         const bool *off, struct err *e)
 {
-    const char *file = config->timeline_filename;
-    const char *marks = config->timeline_mark_cycles ? "1" : config->no_timeline_mark_cycles ? "0" : NULL;
+    bool yes = *on || (!*off && config_given(c, off));
+    return *on || *off || config_given(c, on) || config_given(c, off)
+               ? environment_set(env, name, yes ? "1" : "0", e)
+               : 0;
+}
 
-    if (marks && environment_set(env, "HOROVOD_TIMELINE_MARK_CYCLES", marks, e) < 0)
+int config_export_number(const struct config *c, struct environment *env, const char *name,
+                         const int64_t *value, struct err *e)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)*value);
+    return config_given(c, value) && *value >= 0 ? environment_set(env, name, text, e) : 0;
+}
+
+static int export_timeline(const struct config *c, struct environment *env, struct err *e)
+{
+    const char *file = c->timeline_filename;
+    if (config_export_switch(c, env, "HOROVOD_TIMELINE_MARK_CYCLES", &c->timeline_mark_cycles,
+                             &c->no_timeline_mark_cycles, e) < 0)
         return -1;
     if (!file || strcmp(file, "DYNAMIC") == 0)
         return 0;
     return set_path(env, "HOROVOD_TIMELINE", "--timeline-filename", file, e);
 }
 
-static int set_number(struct environment *env, const char *name, int64_t value, int64_t standard,
-                      struct err *e)
-{
-    char text[24];
-
-    if (value == standard)
-        return 0;
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    return environment_set(env, name, text, e);
-}
-
+/* As in horovodrun, the other variables only stand beside the first. */
 static int export_autotune(const struct config *c, struct environment *env, struct err *e)
 {
-    const char *on = c->autotune ? "1" : c->no_autotune ? "0" : NULL;
-
-    if (on && environment_set(env, "HOROVOD_AUTOTUNE", on, e) < 0)
+    if (config_export_switch(c, env, "HOROVOD_AUTOTUNE", &c->autotune, &c->no_autotune, e) < 0)
         return -1;
+    if (!c->autotune)
+        return 0;
     if (c->autotune_log_file &&
         set_path(env, "HOROVOD_AUTOTUNE_LOG", "--autotune-log-file", c->autotune_log_file, e) < 0)
         return -1;
     if (c->autotune_noise &&
         environment_set(env, "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", c->autotune_noise, e) < 0)
         return -1;
-    if (set_number(env, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", c->autotune_warmup_samples, WARMUP_DEFAULT, e) <
-            0 ||
-        set_number(env, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", c->autotune_steps_per_sample, STEPS_DEFAULT, e) <
+    if (config_export_number(c, env, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", &c->autotune_warmup_samples, e) < 0 ||
+        config_export_number(c, env, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", &c->autotune_steps_per_sample, e) <
             0)
         return -1;
-    return set_number(env, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", c->autotune_samples, SAMPLES_DEFAULT, e);
+    return config_export_number(c, env, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", &c->autotune_samples, e);
 }
 
 /* The most bytes that the engine fuses; -1: the engine's own limit. */
@@ -86,40 +86,38 @@ static int64_t fusion_bytes(const struct config *c)
 static int export_fusion(const struct config *c, struct environment *env, struct err *e)
 {
     char text[32];
-
-    if (set_number(env, "HOROVOD_FUSION_THRESHOLD", fusion_bytes(c), -1, e) < 0 ||
-        set_number(env, "HOROVOD_CACHE_CAPACITY", c->cache_capacity, -1, e) < 0)
+    snprintf(text, sizeof text, "%lld", (long long)fusion_bytes(c));
+    if ((fusion_bytes(c) >= 0 && environment_set(env, "HOROVOD_FUSION_THRESHOLD", text, e) < 0) ||
+        config_export_number(c, env, "HOROVOD_CACHE_CAPACITY", &c->cache_capacity, e) < 0)
         return -1;
-    if (c->cycle_time_us == 0)
+    if (!config_given(c, &c->cycle_time_us))
         return 0;
     snprintf(text, sizeof text, "%lld.%03lld", (long long)c->cycle_time_us / 1000,
              (long long)c->cycle_time_us % 1000);
     return environment_set(env, "HOROVOD_CYCLE_TIME", text, e);
 }
 
-static int export_hierarchy(const struct config *c, struct environment *env, struct err *e)
+static int export_stall_check(const struct config *c, struct environment *env, struct err *e)
 {
-    const char *on = c->hierarchical_allreduce ? "1" : c->no_hierarchical_allreduce ? "0" : NULL;
-
-    return on ? environment_set(env, "HOROVOD_HIERARCHICAL_ALLREDUCE", on, e) : 0;
+    if (config_export_switch(c, env, "HOROVOD_STALL_CHECK_DISABLE", &c->no_stall_check, &c->stall_check, e) <
+        0)
+        return -1;
+    if (config_given(c, &c->stall_warning_ms) &&
+        set_seconds(env, "HOROVOD_STALL_CHECK_TIME_SECONDS", c->stall_warning_ms, e) < 0)
+        return -1;
+    return config_given(c, &c->stall_shutdown_ms)
+               ? set_seconds(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", c->stall_shutdown_ms, e)
+               : 0;
 }
 
-int engine_tuning_export(const struct config *config, struct environment *env, struct err *e)
+int engine_tuning_export(const struct config *c, struct environment *env, struct err *e)
 {
-    if (config->stall_check && environment_set(env, "HOROVOD_STALL_CHECK_DISABLE", "0", e) < 0)
+    if (export_stall_check(c, env, e) < 0 || export_fusion(c, env, e) < 0 ||
+        config_export_switch(c, env, "HOROVOD_HIERARCHICAL_ALLREDUCE", &c->hierarchical_allreduce,
+                             &c->no_hierarchical_allreduce, e) < 0 ||
+        export_timeline(c, env, e) < 0)
         return -1;
-    if (config->no_stall_check && environment_set(env, "HOROVOD_STALL_CHECK_DISABLE", "1", e) < 0)
-        return -1;
-    if (config->stall_warning_ms != WARNING_MS_DEFAULT &&
-        set_seconds(env, "HOROVOD_STALL_CHECK_TIME_SECONDS", config->stall_warning_ms, e) < 0)
-        return -1;
-    if (config->stall_shutdown_ms &&
-        set_seconds(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", config->stall_shutdown_ms, e) < 0)
-        return -1;
-    if (export_fusion(config, env, e) < 0 || export_hierarchy(config, env, e) < 0 ||
-        export_timeline(config, env, e) < 0)
-        return -1;
-    return export_autotune(config, env, e);
+    return export_autotune(c, env, e);
 }
 
 static void fill_autotune(const struct config *config, const struct environment *env, Hvd__EngineTuning *t)

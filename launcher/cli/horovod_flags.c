@@ -3,43 +3,37 @@
 #include <stdio.h>
 
 #include "common/base/log.h"
-
-static int set_switch(struct environment *env, const char *name, bool on, bool off, struct err *e)
-{
-    return on || off ? environment_set(env, name, on ? "1" : "0", e) : 0;
-}
-
-/* 0: not given. */
-static int set_count(struct environment *env, const char *name, int64_t value, struct err *e)
-{
-    char text[24];
-
-    snprintf(text, sizeof text, "%lld", (long long)value);
-    return value ? environment_set(env, name, text, e) : 0;
-}
+#include "launcher/cli/engine_tuning.h"
 
 /* --verbose is about hvdrun alone. */
 static int set_level(struct environment *env, const struct config *c, struct err *e)
 {
-    if (c->log_level == LOG_WARNING || (c->verbose && c->log_level == LOG_INFO))
-        return 0;
-    return environment_set(env, "HOROVOD_LOG_LEVEL", log_level_name(c->log_level), e);
+    return config_given(c, &c->log_level)
+               ? environment_set(env, "HOROVOD_LOG_LEVEL", log_level_name(c->log_level), e)
+               : 0;
 }
 
 int horovod_flags_export(const struct config *c, struct environment *env, struct err *e)
 {
-    if (set_count(env, "HOROVOD_NUM_NCCL_STREAMS", c->num_nccl_streams, e) < 0 ||
-        set_count(env, "HOROVOD_GLOO_TIMEOUT_SECONDS", c->gloo_timeout_seconds, e) < 0)
+    if (config_export_number(c, env, "HOROVOD_NUM_NCCL_STREAMS", &c->num_nccl_streams, e) < 0 ||
+        config_export_number(c, env, "HOROVOD_GLOO_TIMEOUT_SECONDS", &c->gloo_timeout_seconds, e) < 0)
         return -1;
     if (c->thread_affinity && environment_set(env, "HOROVOD_THREAD_AFFINITY", c->thread_affinity, e) < 0)
         return -1;
-    if (set_switch(env, "HOROVOD_HIERARCHICAL_ALLGATHER", c->hierarchical_allgather,
-                   c->no_hierarchical_allgather, e) < 0 ||
-        set_switch(env, "HOROVOD_TORUS_ALLREDUCE", c->torus_allreduce, c->no_torus_allreduce, e) < 0 ||
-        set_switch(env, "HOROVOD_MPI_THREADS_DISABLE", c->mpi_threads_disable, c->no_mpi_threads_disable, e) <
-            0 ||
-        set_switch(env, "HOROVOD_LOG_HIDE_TIME", c->log_without_timestamp, c->log_with_timestamp, e) < 0)
+    if (c->tcp && environment_set(env, "NCCL_IB_DISABLE", "1", e) < 0)
         return -1;
+    const struct {
+        const char *name;
+        const bool *on, *off;
+    } switches[] = {
+        {"HOROVOD_HIERARCHICAL_ALLGATHER", &c->hierarchical_allgather, &c->no_hierarchical_allgather},
+        {"HOROVOD_TORUS_ALLREDUCE", &c->torus_allreduce, &c->no_torus_allreduce},
+        {"HOROVOD_MPI_THREADS_DISABLE", &c->mpi_threads_disable, &c->no_mpi_threads_disable},
+        {"HOROVOD_LOG_HIDE_TIME", &c->log_without_timestamp, &c->log_with_timestamp},
+    };
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
+        if (config_export_switch(c, env, switches[i].name, switches[i].on, switches[i].off, e) < 0)
+            return -1;
     return set_level(env, c, e);
 }
 
@@ -53,8 +47,9 @@ void horovod_flags_say(const struct config *c)
         {c->gloo, "--gloo: not needed, programs of MPI, Gloo and libhvd are all started in the same way"},
         {c->jsrun, "--jsrun: not needed, inside an LSF job its hosts are taken without being asked for"},
         {c->disable_cache, "--disable-cache: not needed, no check of a host is kept for later"},
-        {c->tcp, "--tcp: not needed, hvdrun's own engine sends by TCP; Open MPI is told with "
-                 "-x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self"},
+        {c->tcp,
+         "--tcp: NCCL gets NCCL_IB_DISABLE=1; hvdrun's own engine sends by TCP anyway, and Open MPI is told "
+         "with -x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self"},
         {c->mpi_args, "--mpi-args: not used, no mpirun is started that could get them; see hvdrun-flags(7)"},
         {c->binding_args,
          "--binding-args: not used, no mpirun is started that could get them; see hvdrun-flags(7)"},
@@ -62,4 +57,6 @@ void horovod_flags_say(const struct config *c)
     for (size_t i = 0; i < sizeof needless / sizeof *needless; i++)
         if (needless[i].given && log_level() <= LOG_WARNING)
             log_say("hvdrun: %s\n", needless[i].why);
+    if (c->file.ignored[0])
+        log_warning("%s: ignored, as by horovodrun: %s", c->config_file, c->file.ignored);
 }

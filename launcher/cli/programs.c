@@ -9,7 +9,7 @@
 
 #include "launcher/cli/config.h"
 
-static const struct settings *same_file(void *context, struct err *e)
+static struct settings *same_file(void *context, struct err *e)
 {
     struct config *part = context;
     (void)e;
@@ -122,7 +122,7 @@ int programs_parse(struct config *config, int argc, char *const argv[], char *co
         end = argc;
     if (add_program(&config->programs, config, argv, envp, operand, end, e))
         return -1;
-    while (end < argc)
+    while (end + 1 < argc) /* a lone ':' at the end separates nothing, as for mpirun */
         if (parse_next(config, argc, argv, envp, end, &end, e))
             return -1;
     return check_program(config, e);

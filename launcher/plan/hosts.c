@@ -176,16 +176,21 @@ static const char *host_entry_read(struct text t, struct host_entry *entry)
  * another key. */
 static struct text value_of(struct text word, const char *key)
 {
-    size_t len = strlen(key);
-    if (word.len <= len || word.at[len] != '=')
-        return (struct text){0};
+    size_t len = strlen(key), at = len;
     for (size_t i = 0; i < len; i++)
-        if (tolower((unsigned char)(word.at[i] == '-' ? '_' : word.at[i])) != key[i])
+        if (i >= word.len || tolower((unsigned char)(word.at[i] == '-' ? '_' : word.at[i])) != key[i])
             return (struct text){0};
-    return text_part(word, len + 1, word.len);
+    while (at < word.len && isspace((unsigned char)word.at[at]))
+        at++;
+    if (at == word.len || word.at[at++] != '=')
+        return (struct text){0};
+    while (at < word.len && isspace((unsigned char)word.at[at]))
+        at++;
+    return text_part(word, at, word.len);
 }
 
-/* slots=N or max_slots=N, as the words after the host in a hostfile; NULL, or what is wrong with it. */
+/* slots=N or max_slots=N, with or without blanks around the =, as behind a host in a hostfile; NULL, or what
+ * is wrong with it. */
 static const char *host_entry_setting(struct text word, struct host_entry *entry)
 {
     struct text slots = value_of(word, "slots"), most = value_of(word, "max_slots");
@@ -357,6 +362,22 @@ static struct text next_word(struct text *line)
     return word;
 }
 
+/* A word, or words with a = between them. */
+static struct text next_setting(struct text *line)
+{
+    struct text word = next_word(line), rest = *line, more = next_word(&rest);
+    if (word.len && more.len && more.at[0] == '=' && !memchr(word.at, '=', word.len)) {
+        *line = rest;
+        word.len = (size_t)(more.at + more.len - word.at);
+        more = next_word(&rest);
+    }
+    if (word.len && word.at[word.len - 1] == '=' && more.len) {
+        *line = rest;
+        word.len = (size_t)(more.at + more.len - word.at);
+    }
+    return word;
+}
+
 static int read_line(struct builder *b, struct text line, struct err *e)
 {
     struct host_entry entry;
@@ -372,7 +393,7 @@ static int read_line(struct builder *b, struct text line, struct err *e)
     const char *wrong = host_entry_read(name, &entry);
     if (wrong)
         return bad_entry(b, name, e, wrong);
-    for (struct text word = next_word(&line); word.len; word = next_word(&line)) {
+    for (struct text word = next_setting(&line); word.len; word = next_setting(&line)) {
         wrong = host_entry_setting(word, &entry);
         if (wrong)
             return bad_entry(b, word, e, wrong);

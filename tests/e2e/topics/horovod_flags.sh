@@ -35,11 +35,11 @@ case_the_command_line_wins_over_the_variable() {
 }
 
 case_what_needs_nothing_says_why_once() {
-    hvd -np 2 --gloo --disable-cache --tcp --mpi-args '--map-by socket' --binding-args=x echo on
+    hvd -np 2 --gloo --disable-cache --mpi-args '--map-by socket' --binding-args=x echo on
     expect_status 0
     expect_sorted on on
-    expect_same 5 "$(wc -l < "$T/err")" 'the number of lines'
-    for flag in gloo disable-cache tcp mpi-args binding-args; do
+    expect_same 4 "$(wc -l < "$T/err")" 'the number of lines'
+    for flag in gloo disable-cache mpi-args binding-args; do
         expect_count 1 "^hvdrun: --$flag: not (needed|used), " "$T/err"
     done
     for flag in mpi jsrun; do
@@ -47,6 +47,10 @@ case_what_needs_nothing_says_why_once() {
         expect_status 0
         expect_count 1 "^hvdrun: --$flag: not needed, " "$T/err"
     done
+    # shellcheck disable=SC2016
+    hvd -np 1 --tcp sh -c 'echo $NCCL_IB_DISABLE'
+    expect_out '^1$'
+    one_clear_line '^hvdrun: --tcp: NCCL gets NCCL_IB_DISABLE=1; ' 'what it does'
     hvd -np 1 --mpi --log-level error true
     expect_no_err
 }

@@ -33,8 +33,8 @@ case_the_first_that_fails_is_named_with_its_command() {
 case_each_is_looked_for_before_the_first_worker() {
     hvd -np 1 touch "$T/started" : -np 1 --wdir /no/such/place true : -np 1 no-such-program
     expect_status 125
-    expect_err 'localhost +working directory +cannot change to working directory /no/such/place: No such file'
-    expect_err 'localhost +command +command not found: no-such-program'
+    expect_fault 'localhost \(working directory\): cannot change to working directory /no/such/place: No such file'
+    expect_fault 'localhost \(command\): command not found: no-such-program'
     [ ! -e "$T/started" ] || fail "a worker was started"
 }
 

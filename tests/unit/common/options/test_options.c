@@ -132,7 +132,7 @@ static const struct {
     {"-np 2", "no command", "usage:"},
     {"", "no command", "usage:"},
     {"-np 2 --", "no command", NULL},
-    {"-np 2 a :", "no command behind ':' number 1", "hvdrun -np 1 -- echo :"},
+    {"-np 2 a : :", "no command behind ':' number 1", "hvdrun -np 1 -- echo :"},
     {"-np 2 a : -np 1", "no command behind ':' number 1", NULL},
     {": -np 2 a", "no command before the first ':'", NULL},
     {"a : -np 2 b", "-np is missing before a: ", NULL},
