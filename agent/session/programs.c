@@ -68,6 +68,7 @@ static int make_environments(struct session *s, struct worker_env_job *env, stru
     for (size_t i = 0; i < spawn_programs(s->spawn); i++) {
         struct session_program *p = session_program_get(s, i);
         own.program = i;
+        own.wdir = p->wdir;
         if (!is_here(s, i))
             continue;
         if (worker_env_init(&p->env, &own, e) < 0 || find_program(s, i, e) < 0)

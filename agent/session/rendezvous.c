@@ -2,6 +2,7 @@
 #include "agent/rendezvous/rendezvous.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/rendezvous/pmix_client/pmix_host.h"
@@ -171,6 +172,22 @@ static void find_interfaces(const struct session_job *job, struct rendezvous_val
         host_interfaces(job->address, job->addresses, v->chosen_interfaces, sizeof v->chosen_interfaces);
 }
 
+/* The processors of each bound worker, for its libraries. */
+static int name_processors(struct session *s, struct rendezvous_values *v, struct err *e)
+{
+    char text[CPUS_MAX];
+    if (!session_cpus(s))
+        return 0;
+    v->bound = calloc(s->spawn->n_worker, sizeof *v->bound);
+    for (size_t i = 0; v->bound && i < s->spawn->n_worker; i++) {
+        const struct cpus *cpus = session_cpus_of(s, i);
+        v->bound[i] = strdup(cpus ? cpus_text(cpus, text, sizeof text) : "");
+        if (!v->bound[i])
+            return err_set(e, ERR_MEMORY, "no memory for the processors of workers");
+    }
+    return v->bound ? 0 : err_set(e, ERR_MEMORY, "no memory for the processors of workers");
+}
+
 static int open_rendezvous(struct session *s, struct worker_env_job *env, struct err *e)
 {
     const struct session_job *job = &s->job;
@@ -201,6 +218,8 @@ static int open_rendezvous(struct session *s, struct worker_env_job *env, struct
                                                                                         : SILENCE_MIN_MS,
                                        .events = &rendezvous_events,
                                        .ctx = s};
+    if (name_processors(s, &own->methods.values, e) < 0)
+        return -1;
     own->methods.values.crowded = processors_are_short(session_cpus(s), s->spawn->n_worker);
     find_interfaces(job, &own->methods.values);
     env->rendezvous = &own->methods.values;
@@ -214,6 +233,9 @@ static void close_rendezvous(struct session *s)
     session_links_close(&own->links);
     pmix_host_close(&own->pmix);
     uv_close((uv_handle_t *)&own->abort_timer, NULL);
+    for (size_t i = 0; own->methods.values.bound && i < s->spawn->n_worker; i++)
+        free(own->methods.values.bound[i]);
+    free(own->methods.values.bound);
 }
 
 /* ---- for other files ----------------------------------------------------------------------------------- */

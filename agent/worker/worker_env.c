@@ -81,6 +81,7 @@ STRING(elastic, job->spawn->elastic ? "1" : "")
 STRING(newcomer, job->spawn->newcomer ? "1" : "")
 STRING(no, "False")
 STRING(socket, job->socket)
+STRING(wdir, job->wdir)
 STRING(preload_dir, job->preload_dir)
 STRING(mps_pipes, job->mps)
 STRING(mps_logs, job->mps_log)
@@ -181,6 +182,7 @@ static const struct variable {
     {PROGRAM_RANKS_NAME, PROGRAM_RANKS, NULL, ALWAYS, CONTRACT_ENV},
     /* PMIx's own; what is the same for all ranks comes from its contract */
     {"PMIX_RANK", RANK, NULL, ALWAYS, CONTRACT_PMIX},
+    {"OMPI_MCA_initial_wdir", SHARED, get_wdir, UNLESS_SET, CONTRACT_PMIX}, /* MPI_INFO_ENV's wdir */
     /* horovodrun's for the Gloo controller */
     {"HOROVOD_GLOO_RENDEZVOUS_ADDR", SHARED, get_gloo_address, UNLESS_SET, CONTRACT_GLOO},
     {"HOROVOD_GLOO_RENDEZVOUS_PORT", SHARED, get_gloo_port, UNLESS_SET, CONTRACT_GLOO},

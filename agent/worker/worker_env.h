@@ -20,6 +20,7 @@ struct worker_env_job {
     uint32_t gpus;             /* of this host, to be handed out; 0: nothing is said of them */
     const char *visible_gpus;  /* the session's own list; NULL: it has none */
     size_t program;            /* of the job's: whose environment */
+    const char *wdir;          /* of that program here */
     const char *preload_dir;   /* of copied files; NULL or empty: none were copied */
     bool gpus_are_leased;      /* none but those of the list, whatever the user says */
     const char *gpu_uuids;     /* by number; lists name GPUs by these alone. NULL: as they are */

@@ -35,7 +35,7 @@ static const char *const of_another_launcher[] = {
     /* OpenMPI: the ranks, and the addresses of its daemons */
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
     "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess*", "OMPI_MCA_orte_*", "OMPI_MCA_pmix*",
-    "PRTE_MCA_*",
+    "OMPI_COMMAND", "OMPI_ARGV", "OMPI_MCA_initial_wdir", "OMPI_MCA_mpi_oversubscribe", "PRTE_MCA_*",
     /* Slurm's tasks and steps (the job's own variables stay, but not the number of its tasks: programs that
        find it take themselves for one of them) */
     "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS",
@@ -48,6 +48,10 @@ static const char *const of_another_launcher[] = {
     "JOURNAL_STREAM", "INVOCATION_ID",
     /* the shell's note of the program it started last */
     "_"};
+
+/* The same with the beginning of the value: a user may have set such a variable too. */
+static const char *const of_an_outer_hvdrun[] = {
+    "OMPI_MCA_btl_vader_backing_directory=/dev/shm/hvd-", "OMPI_MCA_btl_sm_backing_directory=/dev/shm/hvd-"};
 
 /* True on the host that hvdrun runs on, and wrong or meaningless on another. */
 static const char *const of_this_host[] = {
@@ -168,6 +172,9 @@ static bool is_inherited(const char *variable, const struct option_list *unset, 
         return false;
     if (matches_any(variable, of_another_launcher, LENGTH(of_another_launcher)))
         return false;
+    for (size_t i = 0; i < LENGTH(of_an_outer_hvdrun); i++)
+        if (strncmp(variable, of_an_outer_hvdrun[i], strlen(of_an_outer_hvdrun[i])) == 0)
+            return false;
     if (!local_only && matches_any(variable, of_this_host, LENGTH(of_this_host)))
         return false;
     return !matches_any(variable, unset->item, unset->count);

@@ -302,6 +302,8 @@ static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
     c.ping_ms = h->r->silence_ms / 4;
     /* For OpenMPI 5 it would stand above the user's word. */
     c.crowded = r->values.crowded && !pmix_variables_given(r->spawn, "OMPI_MCA_mpi_yield_when_idle");
+    c.n_cpus = r->values.bound ? spawn.n_worker : 0;
+    c.cpus = r->values.bound;
     for (uint32_t i = 0; item && list && i < spawn.size; i++) {
         if (!r->end[i])
             continue;

@@ -136,7 +136,8 @@ static int check_config(const Hvd__PmixConfig *c, struct err *e)
         return err_set(e, ERR_PROTOCOL, "the session's configuration is not complete");
     if (hosts_check_ranks(s->host, s->n_host, s->size, e) != 0)
         return err_wrap(e, "the session's configuration");
-    if (s->n_worker != s->host[s->host_index]->ranks || c->log_level > LOG_FATAL)
+    if (s->n_worker != s->host[s->host_index]->ranks || c->log_level > LOG_FATAL ||
+        (c->n_cpus != 0 && c->n_cpus != s->n_worker))
         return err_set(e, ERR_PROTOCOL, "the session's configuration: %zu workers, log level %u", s->n_worker,
                        c->log_level);
     return 0;
@@ -162,7 +163,7 @@ static void start_server(const Hvd__Pmix *m)
                                     .host = c->host,
                                     .directory = c->directory,
                                     .events = &events,
-                                    .values = {.crowded = c->crowded}};
+                                    .values = {.crowded = c->crowded, .bound = c->n_cpus ? c->cpus : NULL}};
     pmix_tree_open(&process.session);
     if (note_ends(c) < 0)
         err_set(&e, ERR_MEMORY, "no memory for %u ranks", c->spawn->size);

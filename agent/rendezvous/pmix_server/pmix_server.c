@@ -14,7 +14,7 @@
 
 /* ---- the job, in the library's words ------------------------------------------------------------------- */
 
-#define INFOS_MAX 16 /* of the job, but for those of programs and ranks */
+#define INFOS_MAX 20 /* of the job, but for those of programs and ranks */
 
 struct infos {
     pmix_info_t *item;
@@ -70,8 +70,8 @@ static void put_program(struct infos *l, const struct rendezvous *r, uint32_t i)
 /* With this array the library ignores the maps for the rank. */
 static void put_rank(struct infos *l, const struct rendezvous *r, uint32_t host, uint32_t local)
 {
-    struct infos own = infos_of(7);
-    char name[256];
+    struct infos own = infos_of(10);
+    char name[256], *locality = NULL;
     pmix_rank_t rank = host_rank(r->spawn->host[host], local);
     uint32_t program = (uint32_t)spawn_program_of(r->spawn, rank);
     pmix_rank_t in_program = rank - spawn_program_get(r->spawn, program).first;
@@ -84,17 +84,46 @@ static void put_rank(struct infos *l, const struct rendezvous *r, uint32_t host,
     put_info(&own, PMIX_NODEID, &host, PMIX_UINT32);
     put_info(&own, PMIX_LOCAL_RANK, &short_local, PMIX_UINT16);
     put_info(&own, PMIX_NODE_RANK, &short_local, PMIX_UINT16);
+    put_info(&own, PMIX_GLOBAL_RANK, &rank, PMIX_PROC_RANK);
+    const char *cpus = host == r->spawn->host_index && r->values.bound ? r->values.bound[local] : "";
+    if (*cpus)
+        put_info(&own, PMIX_CPUSET, cpus, PMIX_STRING);
+    if (*cpus && (locality = pmix_topology_locality(cpus)) != NULL)
+        put_info(&own, PMIX_LOCALITY_STRING, locality, PMIX_STRING);
     put_infos(l, PMIX_PROC_INFO_ARRAY, &own);
+    free(locality);
 }
 
-/* Only for several programs: with one program the maps are enough. */
+/* With one program the maps are enough for ranks of other hosts. */
 static void put_programs(struct infos *l, const struct rendezvous *r)
 {
+    bool several = spawn_programs(r->spawn) > 1;
     for (uint32_t i = 0; i < spawn_programs(r->spawn); i++)
         put_program(l, r, i);
     for (uint32_t i = 0; i < r->spawn->n_host; i++)
-        for (uint32_t k = 0; k < r->spawn->host[i]->ranks; k++)
+        for (uint32_t k = 0; (several || i == r->spawn->host_index) && k < r->spawn->host[i]->ranks; k++)
             put_rank(l, r, i, k);
+}
+
+/* In the words of mpirun's server. */
+static void put_placement(struct infos *l, const struct rendezvous *r)
+{
+    static const char *const map[] = {"BYSLOT", "BYNODE", "BYNUMA", "BYSOCKET", "BYCORE"};
+    static const char *const bind[] = {"NONE", "CORE", "NUMA", "SOCKET"};
+    const Hvd__Binding *b = r->spawn->binding;
+    uint32_t none = 0, here = (uint32_t)r->spawn->n_worker;
+    struct infos node = infos_of(3);
+    char name[256];
+    pmix_node_name(r, r->spawn->host_index, name, sizeof name);
+    put_info(&node, PMIX_NODEID, &r->spawn->host_index, PMIX_UINT32);
+    put_info(&node, PMIX_HOSTNAME, name, PMIX_STRING);
+    put_info(&node, PMIX_NODE_SIZE, &here, PMIX_UINT32);
+    put_infos(l, PMIX_NODE_INFO_ARRAY, &node);
+    put_info(l, PMIX_NPROC_OFFSET, &none, PMIX_UINT32);
+    put_info(l, PMIX_RANKBY, "SLOT", PMIX_STRING);
+    put_info(l, PMIX_MAPBY, map[b && b->map_by < sizeof map / sizeof *map ? b->map_by : 0], PMIX_STRING);
+    put_info(l, PMIX_BINDTO, bind[b && b->bind_to < sizeof bind / sizeof *bind ? b->bind_to : 0],
+             PMIX_STRING);
 }
 
 /* "node1,node2" and "0,1;2,3", as the library's regular expressions. */
@@ -131,7 +160,7 @@ static int make_maps(const struct rendezvous *r, char **nodes, char **ranks)
 static pmix_status_t register_job(const struct rendezvous *r)
 {
     size_t programs = spawn_programs(r->spawn);
-    struct infos l = infos_of(INFOS_MAX + (programs > 1 ? programs + r->spawn->size : 0));
+    struct infos l = infos_of(INFOS_MAX + programs + (programs > 1 ? r->spawn->size : r->spawn->n_worker));
     char *nodes = NULL, *ranks = NULL, directory[PATH_MAX];
     uint32_t size = r->spawn->size, apps = (uint32_t)programs, local = (uint32_t)r->spawn->n_worker;
     if (!l.item || make_maps(r, &nodes, &ranks) < 0) {
@@ -151,8 +180,8 @@ static pmix_status_t register_job(const struct rendezvous *r)
     put_info(&l, PMIX_NSDIR, directory, PMIX_STRING);
     if (r->values.crowded)
         put_info(&l, PMIX_NODE_OVERSUBSCRIBED, &r->values.crowded, PMIX_BOOL);
-    if (programs > 1)
-        put_programs(&l, r);
+    put_placement(&l, r);
+    put_programs(&l, r);
     pmix_status_t rc =
         PMIx_server_register_nspace(pmix_server.space, (int)r->spawn->n_worker, l.item, l.count, NULL, NULL);
     clear_infos(&l);

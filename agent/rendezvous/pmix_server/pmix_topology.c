@@ -37,7 +37,25 @@ void pmix_topology_find(pmix_topology_t *t)
     hwloc_topology_destroy(topology);
 }
 
+char *pmix_topology_locality(const char *cpus)
+{
+    static char source[] = "hwloc";
+    char *text = NULL;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    pmix_cpuset_t of = {.source = source, .bitmap = set};
+    if (set && hwloc_bitmap_list_sscanf(set, cpus) == 0 &&
+        PMIx_server_generate_locality_string(&of, &text) != PMIX_SUCCESS)
+        text = NULL;
+    hwloc_bitmap_free(set);
+    return text;
+}
+
 #else
+
+char *pmix_topology_locality(const char *cpus)
+{
+    return NULL;
+}
 
 void pmix_topology_find(pmix_topology_t *t)
 {

@@ -167,6 +167,47 @@ case_bound_ranks_count_on_their_processors() {
     expect_sorted 1 1
 }
 
+# Bound ranks know which sockets, caches and cores they share; the sets are those of mpirun's ranks, and so is MPI_INFO_ENV.
+case_what_bound_ranks_share() {
+    "$HVDRUN" --check-build | grep -q '\[X\] topology' || skip 'this build has no hwloc'
+    [ "$(nproc)" -ge 2 ] || skip 'needs two processors'
+    local bind
+    mpi_program mpi_split
+    for bind in core socket none; do
+        hvd -np 2 --bind-to $bind "$program"
+        expect_status 0
+        sort "$T/out" > "$T/ours"
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi --bind-to $bind -np 2 "$program" 2> "$T/mpirun" | sort > "$T/theirs"
+        [ -s "$T/theirs" ] || skip "mpirun does not run here: $(tail -n 1 "$T/mpirun")"
+        expect_same "$(cat "$T/theirs")" "$(cat "$T/ours")" "the sets of ranks with --bind-to $bind"
+    done
+}
+
+case_the_keys_of_mpiruns_server() {
+    [ -e "$BUILD/modules/hvd-pmix" ] || skip 'this build has no PMIx'
+    compiled pmix_keys pmix_compiler
+    hvd -np 2 --bind-to none "$program" pmix.appnum pmix.grank pmix.nodeid pmix.lrank job:pmix.node.size job:pmix.offset \
+        job:pmix.rankby job:pmix.bindto job:pmix.mapby pmix.cpuset
+    expect_status 0
+    expect_sorted {0,1}' job:pmix.bindto=NONE' {0,1}' job:pmix.mapby=BYSLOT' {0,1}' job:pmix.node.size=2' {0,1}' job:pmix.offset=0' \
+        {0,1}' job:pmix.rankby=SLOT' {0,1}' pmix.appnum=0' '0 pmix.grank=0' '1 pmix.grank=1' '0 pmix.lrank=0' '1 pmix.lrank=1' \
+        {0,1}' pmix.nodeid=0' {0,1}' pmix.cpuset: NOT-FOUND'
+}
+
+# A launcher in a launcher: the ranks are those of the inner one, and nothing of the outer one is left.
+case_launchers_in_launchers() {
+    needs_openmpi
+    local names='^(OMPI_(COMMAND|ARGV|MCA_(mpi_oversubscribe|initial_wdir|btl_.*_backing_directory))|PMIX_.*)='
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi -np 1 "$HVDRUN" -np 1 --rendezvous none env > "$T/in_mpirun" 2> "$T/err"
+    expect_no "$T/in_mpirun" "$names"
+    hvd -np 1 "$HVDRUN" -np 1 --rendezvous none env
+    expect_no "$T/out" "$names"
+    OMPI_MCA_btl_vader_backing_directory=/dev/shm hvd -np 1 "$HVDRUN" -np 1 --rendezvous none env
+    expect_out '^OMPI_MCA_btl_vader_backing_directory=/dev/shm$'
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 hvd -np 1 --rendezvous none mpirun.openmpi -np 2 echo inner
+    expect_sorted inner inner
+}
+
 case_quotas_count() {
     local group=/sys/fs/cgroup/cpu/hvd-test-$$
     mkdir "$group" 2> "$T/why" && echo 150000 > "$group/cpu.cfs_quota_us" || skip "the kernel gives no quotas of our own here: $(cat "$T/why")"

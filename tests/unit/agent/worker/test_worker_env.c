@@ -30,9 +30,14 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[8];
-    struct worker_env_job job = {
-        &s,   "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL, 0, NULL, false,
-        NULL, NULL,    NULL,    "/run/x"};
+    struct worker_env_job job = {.spawn = &s,
+                                 .job = "job-1",
+                                 .hostname = "node7",
+                                 .socket = "/run/x/workers",
+                                 .token = "00ff",
+                                 .rendezvous = &values,
+                                 .wdir = "/home/me",
+                                 .directory = "/run/x"};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < workers; i++)
         list[i] = &w;
