@@ -35,7 +35,8 @@ PYTHON_CACHE = $(DESTDIR)$(PYTHON_SITE)/__pycache__
 PYTHON_DIRS  = $(addprefix $(PYTHON_SITE)/,$(sort $(patsubst %/,%,$(filter-out ./,$(dir $(PYTHON_FILES))))))
 
 SYSTEMD_DIRS = $(SYSTEMD_UNITDIR) $(addprefix $(SYSTEMD_BASE)/,sysusers.d tmpfiles.d) $(SYSCONFDIR)/hvd
-INSTALL_DIRS = $(addprefix $(PREFIX)/,bin lib/hvd lib/pkgconfig include share/bash-completion/completions \
+INSTALL_DIRS = $(addprefix $(PREFIX)/,bin lib/hvd lib/pkgconfig include share/bash-completion/completions share/zsh/site-functions \
+    share/fish/vendor_completions.d \
     $(sort $(foreach m,$(MAN_PAGES),share/man/man$(subst .,,$(suffix $(m)))))) $(if $(filter %/systemd.so,$(MODULES)),$(SYSTEMD_DIRS)) $(PYTHON_DIRS)
 # Directories that were not there before, a line each, for uninstall; a staging directory has no such list.
 DIRS_MADE    = $(PREFIX)/lib/hvd/directories
@@ -98,7 +99,11 @@ install: all install-dirs $(if $(filter %/systemd.so,$(MODULES)),install-systemd
 	ln -sf $(SONAME) $(TO)/lib/libhvd.so
 	install -m 644 $(BUILD)/libhvd.a $(TO)/lib
 	$(if $(STRIP),$(STRIP) --strip-debug $(TO)/lib/libhvd.a)
-	$(BUILD)/hvdrun --bash-completion > $(TO)/share/bash-completion/completions/hvdrun
+	for p in hvdrun hvdctl; do \
+	    $(BUILD)/$$p --bash-completion > $(TO)/share/bash-completion/completions/$$p && \
+	    $(BUILD)/$$p --zsh-completion > $(TO)/share/zsh/site-functions/_$$p && \
+	    $(BUILD)/$$p --fish-completion > $(TO)/share/fish/vendor_completions.d/$$p.fish || exit; \
+	done
 	install -m 644 collectives/hvd.h $(TO)/include
 	printf '%s\n' "$$PC_FILE" > $(TO)/lib/pkgconfig/hvd.pc
 	for m in $(MAN_PAGES); do install -m 644 $$m $(TO)/share/man/man$${m##*.}/ || exit; done
@@ -108,7 +113,8 @@ install: all install-dirs $(if $(filter %/systemd.so,$(MODULES)),install-systemd
 
 uninstall: ## removes what install put there, and the directories that it made if nothing else is in them
 	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(TO)/bin/hvdctl $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
-	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h $(TO)/share/bash-completion/completions/hvdrun \
+	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h \
+	    $(foreach p,hvdrun hvdctl,$(addprefix $(TO)/share/,bash-completion/completions/$(p) zsh/site-functions/_$(p) fish/vendor_completions.d/$(p).fish)) \
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3) \
 	    $(addprefix $(DESTDIR)$(SYSTEMD_UNITDIR)/,$(SYSTEMD_UNITS)) $(addprefix $(DESTDIR)$(SYSTEMD_BASE)/,sysusers.d/hvd.conf tmpfiles.d/hvd.conf)

@@ -144,7 +144,11 @@ int main(int argc, char **argv)
     else if (config.check_build)
         check_build_print(stdout);
     else if (config.bash_completion)
-        options_print_completion(&config_program, stdout);
+        options_print_bash(&config_program, stdout);
+    else if (config.zsh_completion)
+        options_print_zsh(&config_program, stdout);
+    else if (config.fish_completion)
+        options_print_fish(&config_program, stdout);
     else
         status = run_job(&config, &hosts, &e);
     if (!config.programs.count)

@@ -19,6 +19,11 @@
     X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N updates.")     \
     X(const char *, reason, OPTION_TEXT, "--reason", "TEXT", 0, 0, NULL,                                     \
       "drain: the reason; users who ask for slots are told. leave: the reason, for the job's user.")         \
+    X(bool, bash_completion, OPTION_ACTION, "--bash-completion", NULL, 0, 0, NULL,                           \
+      "Print a script that lets bash complete commands and options.")                                        \
+    X(bool, zsh_completion, OPTION_ACTION, "--zsh-completion", NULL, 0, 0, NULL, "Print the same for zsh.")  \
+    X(bool, fish_completion, OPTION_ACTION, "--fish-completion", NULL, 0, 0, NULL,                           \
+      "Print the same for fish.")                                                                            \
     X(bool, help, OPTION_ACTION, "-h, --help", NULL, 0, 0, NULL, "Show this help and exit.")                 \
     X(bool, version, OPTION_ACTION, "--version", NULL, 0, 0, NULL, "Show the version and exit.")
 

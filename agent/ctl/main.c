@@ -179,6 +179,12 @@ int main(int argc, char **argv)
         options_print_help(&ctl_program, stdout);
     else if (status == 0 && c.version)
         printf("hvdctl %s\n", HVD_VERSION);
+    else if (status == 0 && c.bash_completion)
+        options_print_bash(&ctl_program, stdout);
+    else if (status == 0 && c.zsh_completion)
+        options_print_zsh(&ctl_program, stdout);
+    else if (status == 0 && c.fish_completion)
+        options_print_fish(&ctl_program, stdout);
     else if (status == 0)
         status = run_command(&c, &e);
     if (e.code) {

@@ -20,7 +20,7 @@
 
 #define DEPTH    8
 #define LEAST    (64u << 10) /* of a directory without files of the user */
-#define SPARE    (1u << 20) /* of a need: for what else is in a job's directory */
+#define SPARE    (1u << 20)  /* of a need: for what else is in a job's directory */
 #define SHARED   "/dev/shm"
 #define ATTEMPTS 500 /* other agents of ours may sweep or remove what we made between two of our steps */
 
@@ -202,7 +202,8 @@ int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_nee
     }
     d->path[0] = '\0';
     if (need && saved == ENOSPC) {
-        err_set(e, ERR_HOST, "no room for %llu bytes of %s in $XDG_RUNTIME_DIR, /run/user/%u, $TMPDIR or /tmp",
+        err_set(e, ERR_HOST,
+                "no room for %llu bytes of %s in $XDG_RUNTIME_DIR, /run/user/%u, $TMPDIR or /tmp",
                 (unsigned long long)need->bytes, need->executes ? "programs" : "files", (unsigned)geteuid());
         return err_hint(e, "XDG_RUNTIME_DIR or TMPDIR can name another place there");
     }

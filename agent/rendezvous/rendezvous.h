@@ -46,7 +46,8 @@ struct rendezvous_values {
     char interface[64]; /* of the address that the launcher reaches, or of the first; on one host alone lo */
     char chosen_interfaces[256]; /* of all its addresses, if --network-interfaces says which */
     bool crowded;                /* ranks of this host share processors (agent/worker/processors.h) */
-    char **bound; /* by local rank: the processors that it is bound to, as "0-3"; "": it is not. NULL: no rank is */
+    /* By local rank: the processors that it is bound to, as "0-3"; "": it is not. NULL: no rank is bound. */
+    char **bound;
 };
 
 /* The job, for the methods; all of it outlives them. */

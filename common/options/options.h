@@ -116,6 +116,8 @@ struct options_program {
     /* The offset of bool [OPTIONS_MAX] in *config: the rows that were given a value; 0: nobody asks. */
     size_t given_at;
     const struct option_refused *refused; /* or NULL */
+    const char
+        *commands; /* "ps|status": the first word behind the options; NULL: that is a program of the user's */
     const char *only;     /* flags of the rows that may be given on the command line; NULL: any */
     const char *only_why; /* behind the name of another: "--flag " */
 };
@@ -137,5 +139,8 @@ void options_free(const struct options_program *program, void *config);
 void options_print_help(const struct options_program *program, FILE *out);
 /* The options of one group (NULL: of all), as --help shows them. */
 void options_print_group(const struct options_program *program, const char *group, FILE *out);
-/* A script that makes bash complete the options; `program` has an action --bash-completion that shows it. */
-void options_print_completion(const struct options_program *program, FILE *out);
+/* Scripts that make a shell complete options, their values, and the words behind them; `program` has actions
+ * --bash-completion, --zsh-completion and --fish-completion that show them. */
+void options_print_bash(const struct options_program *program, FILE *out);
+void options_print_zsh(const struct options_program *program, FILE *out);
+void options_print_fish(const struct options_program *program, FILE *out);

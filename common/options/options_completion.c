@@ -1,4 +1,4 @@
-/* The script of options_print_completion: what the table knows of each option's value, in the words of bash.
+/* The script of options_print_bash: what the table knows of each option's value, in the words of bash.
  *
  * bash hands over the line cut at = and : as well, so `--tag=ra` are three words and `a:2,b` too; the script
  * walks over the words up to the cursor and knows by then whether it stands in an option's value or in the
@@ -51,6 +51,20 @@ static const char value_words[] =
     "    done\n"
     "    [ $i -lt $COMP_CWORD ] || [ \"$flag\" != command ] || [ \"${cur:0:1}\" = - ] || flag=first\n"
     "    case $flag in\n";
+
+/* Of a program with commands of its own. */
+static const char end_of_commands[] =
+    "    '' | first | -*)\n"
+    "        if [ \"${cur:0:1}\" = - ]; then\n"
+    "            mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$cur\")\n"
+    "        elif [ -z \"$flag\" ] || [ \"$flag\" = first ]; then\n"
+    "            mapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$cur\")\n"
+    "        fi\n"
+    "        ;;\n"
+    "    command) mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$cur\") ;;\n"
+    "    esac\n"
+    "}\n"
+    "complete -F _%1$s %1$s\n";
 
 static const char end[] =
     "    command)\n"
@@ -111,7 +125,40 @@ static void print_value(const struct options_program *program, const struct opti
     fputs(" ;;\n", out);
 }
 
-void options_print_completion(const struct options_program *program, FILE *out)
+static void print_flags(const struct options_program *program, FILE *out)
+{
+    for (size_t i = 0; i < program->count; i++) {
+        fputs(i ? " " : "", out);
+        print_pattern(&program->spec[i], " ", out);
+    }
+}
+
+static void print_commands(const char *words, FILE *out)
+{
+    for (; *words; words++)
+        fputc(*words == '|' ? ' ' : *words, out);
+}
+
+/* The text with its variables $flags and $commands, and the program's name. */
+static void print_end(const struct options_program *program, const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (strncmp(text, "$flags", strlen("$flags")) == 0) {
+            print_flags(program, out);
+            text += strlen("$flags") - 1;
+        } else if (strncmp(text, "$commands", strlen("$commands")) == 0) {
+            print_commands(program->commands, out);
+            text += strlen("$commands") - 1;
+        } else if (strncmp(text, "%1$s", strlen("%1$s")) == 0) {
+            fputs(program->name, out);
+            text += strlen("%1$s") - 1;
+        } else {
+            fputc(*text, out);
+        }
+    }
+}
+
+void options_print_bash(const struct options_program *program, FILE *out)
 {
     const char *between = "";
     fprintf(out, begin, program->name);
@@ -126,11 +173,5 @@ void options_print_completion(const struct options_program *program, FILE *out)
     fputs(value_words, out);
     for (size_t i = 0; i < program->count; i++)
         print_value(program, &program->spec[i], out);
-    char *tail = strstr(end, "$flags");
-    fprintf(out, "%.*s", (int)(tail - end), end);
-    for (size_t i = 0; i < program->count; i++) {
-        fputs(i ? " " : "", out);
-        print_pattern(&program->spec[i], " ", out);
-    }
-    fprintf(out, tail + strlen("$flags"), program->name);
+    print_end(program, program->commands ? end_of_commands : end, out);
 }

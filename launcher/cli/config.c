@@ -193,7 +193,8 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
         settings_free(&config->file);
         return -1;
     }
-    if (config->help || config->version || config->check_build || config->bash_completion)
+    if (config->help || config->version || config->check_build || config->bash_completion ||
+        config->zsh_completion || config->fish_completion)
         return 0;
     if (config->verbose && config->log_level > LOG_INFO)
         config->log_level = LOG_INFO;

@@ -413,6 +413,9 @@
       "HVDRUN_LOG_WITHOUT_TIMESTAMP, HOROVOD_LOG_HIDE_TIME", "log_without_timestamp, !logging.with_timestamp", \
       0, 0, NULL, NULL, "the time in the log", CONFIG_HOROVOD, \
       "Print no time in Horovod's log lines.") \
+    X(bool, tcp, OPTION_FLAG, "--tcp", NULL, "HVDRUN_TCP", "tcp", \
+      0, 0, NULL, NULL, NULL, CONFIG_HOROVOD, \
+      "Set NCCL_IB_DISABLE=1 for NCCL. hvdrun's own engine sends by TCP anyway; for Open MPI use -x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self.") \
     X(bool, mpi, OPTION_FLAG, "--mpi", NULL, "HVDRUN_MPI", "mpi", \
       0, 0, NULL, NULL, "the controller", CONFIG_NEEDLESS, \
       "There is nothing to choose: programs of MPI, Gloo and libhvd are all started in the same way.") \
@@ -425,9 +428,6 @@
     X(bool, disable_cache, OPTION_FLAG, "--disable-cache", NULL, "HVDRUN_DISABLE_CACHE", "disable_cache", \
       0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
       "hvdrun keeps no check of a host for later.") \
-    X(bool, tcp, OPTION_FLAG, "--tcp", NULL, "HVDRUN_TCP", "tcp", \
-      0, 0, NULL, NULL, NULL, CONFIG_HOROVOD, \
-      "Set NCCL_IB_DISABLE=1 for NCCL. hvdrun's own engine sends by TCP anyway; for Open MPI use -x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self.") \
     X(const char *, mpi_args, OPTION_TEXT, "--mpi-args", "ARGS", "HVDRUN_MPI_ARGS", "mpi_args", \
       0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
       "hvdrun starts no mpirun that could get them. hvdrun-flags(7) has hvdrun's own options beside mpirun's.") \
@@ -447,6 +447,12 @@
     X(bool, bash_completion, OPTION_ACTION, "--bash-completion", NULL, NULL, NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
       "Print a script that lets bash complete these options: source <(hvdrun --bash-completion).") \
+    X(bool, zsh_completion, OPTION_ACTION, "--zsh-completion", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Print the same for zsh, as a file _hvdrun in a directory of its fpath.") \
+    X(bool, fish_completion, OPTION_ACTION, "--fish-completion", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Print the same for fish: hvdrun --fish-completion | source.") \
     X(bool, version, OPTION_ACTION, "-v, --version", NULL, NULL, NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
       "Show the version.") \
@@ -473,9 +479,9 @@ struct config {
     struct settings file;    /* of --config-file */
     struct port_range ports; /* --port-range */
     struct placement placement;
-    uint64_t forwarded; /* of --forward-signals: signal n is bit n - 1 */
+    uint64_t forwarded;      /* of --forward-signals: signal n is bit n - 1 */
     bool given[OPTIONS_MAX]; /* by row of the table: a flag, a variable or the file has set the option */
-    bool elastic;       /* one of --min-np, --max-np and --host-discovery-script was given */
+    bool elastic;            /* one of --min-np, --max-np and --host-discovery-script was given */
 };
 
 /* The table with names; for help and the manual page. */

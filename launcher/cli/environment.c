@@ -50,8 +50,8 @@ static const char *const of_another_launcher[] = {
     "_"};
 
 /* The same with the beginning of the value: a user may have set such a variable too. */
-static const char *const of_an_outer_hvdrun[] = {
-    "OMPI_MCA_btl_vader_backing_directory=/dev/shm/hvd-", "OMPI_MCA_btl_sm_backing_directory=/dev/shm/hvd-"};
+static const char *const of_an_outer_hvdrun[] = {"OMPI_MCA_btl_vader_backing_directory=/dev/shm/hvd-",
+                                                 "OMPI_MCA_btl_sm_backing_directory=/dev/shm/hvd-"};
 
 /* True on the host that hvdrun runs on, and wrong or meaningless on another. */
 static const char *const of_this_host[] = {

@@ -125,6 +125,104 @@ static const struct topic {
      "gives each rank more. A rank that writes the file TORCHELASTIC_ERROR_FILE, as\n"
      "functions with @record do, is named with its message.\n",
      NULL},
+    {"horovod", "scripts for Horovod and horovodrun", NULL,
+     "Flags, variables and files of horovodrun are taken as they are; horovodrun is\n"
+     "another name of hvdrun. Scripts for horovod.torch run unchanged on hvdrun's own\n"
+     "package, which hvdrun's wheels bring, and stock Horovod with Gloo runs, too.\n"
+     "\n"
+     "  horovodrun -np 4 -H node1:2,node2:2 python3 train.py\n"
+     "  hvdrun -np 4 --min-np 2 --host-discovery-script ./hosts.sh python3 train.py\n"
+     "\n"
+     "--mpi, --gloo and --jsrun need nothing here. --timeline-filename makes one file\n"
+     "of all ranks. A rank that dies is named with its host, its end and its last\n"
+     "lines, and the others' calls end with HorovodInternalError.\n"
+     "\n"
+     "Both packages provide the module horovod. If stock Horovod was installed over\n"
+     "hvdrun's, importing it ends with a line that has the command to mend it.\n"
+     "\n"
+     "hvdrun help flags compares the flags; docs/python.md is the manual of Python.\n",
+     NULL},
+    {"tensorflow", "scripts for TensorFlow's MultiWorkerMirroredStrategy", NULL,
+     "TensorFlow finds the ranks by TF_CONFIG, which has to be asked for:\n"
+     "\n"
+     "  hvdrun -np 4 -H node1:2,node2:2 --rendezvous auto,tf python3 train.py\n"
+     "\n"
+     "Each rank is a worker with a port of its own; rank 0 is the chief. Each rank\n"
+     "sees all GPUs of its host: --gpu-bind single gives each rank one of them.\n"
+     "\n"
+     "horovod.tensorflow is no part of hvdrun's package. Stock Horovod with Gloo\n"
+     "serves it: hvdrun help horovod.\n"
+     "\n"
+     "If ranks wait at the start: a firewall between the hosts? --port-range 7000-7099\n"
+     "chooses the ports. hvd-rendezvous(7) has the variables.\n",
+     NULL},
+    {"mpi", "programs of Open MPI, MPICH and mpi4py", NULL,
+     "Programs of MPI run as under mpirun. Open MPI and mpi4py find the ranks by PMIx,\n"
+     "MPICH by PMI-1; both are offered without being asked for.\n"
+     "\n"
+     "  hvdrun -np 8 -H node1:4,node2:4 ./program\n"
+     "  hvdrun -np 4 --bind-to core --map-by socket ./program\n"
+     "  hvdrun -np 2 ./ocean : -np 6 ./atmosphere\n"
+     "  hvdrun -np 4 -x OMPI_MCA_pml=ob1 ./program        settings of Open MPI\n"
+     "\n"
+     "If every rank says that it is rank 0 of 1, the program's library has no PMIx:\n"
+     "hvdrun --check-build shows whether hvdrun has it. MPI_Comm_spawn is refused.\n"
+     "MPI_Abort ends the job with its code. mpirun inside a rank wants\n"
+     "--rendezvous none.\n"
+     "\n"
+     "hvdrun help flags has mpirun's flags with hvdrun's options for them.\n",
+     NULL},
+    {"slurm", "hvdrun in batch jobs of Slurm, LSF, PBS and Grid Engine", NULL,
+     "In a batch job hvdrun takes the hosts and slots of that job:\n"
+     "\n"
+     "  #!/bin/bash\n"
+     "  #SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
+     "  hvdrun python3 train.py\n"
+     "\n"
+     "Without -np there is a rank for each task. Hosts of Slurm are reached by srun,\n"
+     "so no SSH is needed. -H or --hostfile name others.\n"
+     "\n"
+     "  hvdrun --dry-run COMMAND        the hosts, slots and ranks\n"
+     "  --rsh ssh                       hosts are reached by SSH all the same\n"
+     "  --timeout 3500                  ends the job before the batch system does, and\n"
+     "                                  prints where each rank is\n"
+     "\n"
+     "scancel ends all ranks on all hosts. An elastic job follows scontrol update:\n"
+     "contrib/slurm-hosts.sh. BATCH SYSTEMS in hvdrun(1) has LSF, PBS, Grid Engine.\n",
+     NULL},
+    {"ssh", "hosts that are reached over SSH", NULL,
+     "hvdrun has SSH built in. It reads ~/.ssh/config and known_hosts, and uses\n"
+     "ssh-agent and the usual keys. It never asks for a password.\n"
+     "\n"
+     "  ssh-copy-id node2                        once for each host\n"
+     "  hvdrun -np 4 -H node1:2,me@node2:2 ./train\n"
+     "  -p 2222, -i ~/.ssh/cluster               another port, another key\n"
+     "  --rsh 'ssh -J gateway'                   the ssh program does it\n"
+     "  --send-agent                             hvdagent is not installed there\n"
+     "\n"
+     "\"no key accepted\": ssh node2 true must work without a question. \"host key\":\n"
+     "ssh node2 once, and compare the key. \"no answer\": the host is down, or a\n"
+     "firewall drops packets. \"no hvdagent\": --agent-path names it, or --send-agent.\n"
+     "\n"
+     "The working directory must be on each host: --wdir, --wdir-or-home, --preload.\n",
+     NULL},
+    {"elastic", "jobs that lose and gain hosts and go on", NULL,
+     "A job with --min-np goes on when a rank or a host dies, and takes new hosts:\n"
+     "\n"
+     "  hvdrun -np 4 --min-np 2 -H node1:2,node2:2 python3 train.py\n"
+     "  hvdrun -np 4 --min-np 2 --max-np 8 --host-discovery-script ./hosts.sh ./train\n"
+     "\n"
+     "The script prints a line \"host:slots\" for each host, and is run every second.\n"
+     "Scripts for hvd.elastic.run of Horovod run unchanged; a state is committed\n"
+     "every few steps, and survivors go on from the last commit.\n"
+     "\n"
+     "  hvdctl resize JOB 6             another number of ranks\n"
+     "  hvdctl leave JOB                its ranks on this host leave at a commit\n"
+     "  --blacklist-cooldown-range 10 60    a host that failed is tried again\n"
+     "\n"
+     "--max-restarts starts a job again as a whole, when too few ranks are left.\n"
+     "docs/elastic.md is the guide, ELASTIC JOBS in hvdrun(1) the manual.\n",
+     NULL},
     {"flags", "flags of horovodrun and mpirun, with hvdrun's options for them", "hvdrun-flags.7",
      "Flags of horovodrun mean the same here. Common flags of mpirun, with hvdrun's\n"
      "option for each:\n"

@@ -60,7 +60,8 @@ static void tell_user(struct job *j)
 static void give_up(struct host *h)
 {
     struct err e = ERR_INIT;
-    err_set(&e, ERR_HOST, "%s: %s", h->name.unknown ? "no such host" : "cannot resolve its name", h->name.why);
+    err_set(&e, ERR_HOST, "%s: %s", h->name.unknown ? "no such host" : "cannot resolve its name",
+            h->name.why);
     err_hint(&e, "%s%s", UNRESOLVED_HINT,
              h->name.unknown ? "; --resolve-timeout waits longer for a name that is being made" : "");
     host_give_up(h, &e);
@@ -70,7 +71,8 @@ static bool is_too_late(const struct job *j, const struct host *h, struct name_s
 {
     if (!h->name.unknown || s->since == 0)
         s->since = clock_now();
-    return h->name.unknown && clock_now() - s->since >= (uint64_t)j->config->resolve_timeout_ms * NSEC_PER_MSEC;
+    return h->name.unknown &&
+           clock_now() - s->since >= (uint64_t)j->config->resolve_timeout_ms * NSEC_PER_MSEC;
 }
 
 /* When something else is wrong with the job, hosts without an address are given up: each is a fault of its

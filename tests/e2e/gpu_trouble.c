@@ -202,8 +202,8 @@ int main(int argc, char **argv)
     else if (strcmp(word, "set") == 0)
         set();
     else
-        wrong(
-            "usage: gpu_trouble breaks RANK LIST | breaks16 RANK LIST | closes LIST | aside | capture | capture-first | set");
+        wrong("usage: gpu_trouble breaks RANK LIST | breaks16 RANK LIST | closes LIST | aside | capture | "
+              "capture-first | set");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

@@ -335,7 +335,8 @@ static void ask_of_calls(void)
     };
 
     if (say_refusal("streams", d->cuStreamCreate(&used.one, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate") ||
-        say_refusal("streams", d->cuStreamCreate(&used.other, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate") ||
+        say_refusal("streams", d->cuStreamCreate(&used.other, CU_STREAM_NON_BLOCKING_FLAG),
+                    "cuStreamCreate") ||
         say_refusal("events", d->cuEventCreate(&used.event, CU_EVENT_NO_TIMING), "cuEventCreate") ||
         say_refusal("memory", d->cuMemAlloc(&used.at, PIECE), "cuMemAlloc") ||
         say_refusal("the context", d->cuCtxGetCurrent(&used.context), "cuCtxGetCurrent"))

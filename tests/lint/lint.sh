@@ -55,7 +55,19 @@ pages() {
         [ -e "$page" ] || continue
         mandoc -Tlint -W warning "$page"
         ! command -v groff > /dev/null || groff -mandoc -wbreak -Tutf8 "$page" 2>&1 > /dev/null | sed "s,^,$page: ,"
+        ! command -v groff > /dev/null || groff -mandoc -Tascii -rLL=78n -P-cbou "$page" 2> /dev/null | narrow_page "$page"
     done
+}
+
+# As `man` of Debian shows a page on a terminal of 80 columns: a line that is wider, and a column of words, which is a table that
+# has no room for its text.
+# shellcheck disable=SC2317,SC2329
+narrow_page() { # PAGE
+    awk -v page="$1" '
+        length > 80 { print page ": wider than 80 columns: " $0 }
+        { indent = match($0, /[^ ]/) }
+        NF == 1 && indent > 1 && indent == before { if (++words == 4) print page ": one word a line: " $0; next }
+        { before = indent; words = NF == 1 }'
 }
 
 # shellcheck disable=SC2317,SC2329

@@ -115,8 +115,8 @@ void pmix_topology_without_plugins(const char *empty);
 /* Finds the processors, caches and devices of this machine, for the library and its clients. Any thread.
  * t->topology is NULL when it is not known, as always when this was built without hwloc. */
 void pmix_topology_find(pmix_topology_t *t);
-/* The objects of the machine that these processors ("0-3") are in, as clients compare them; to be freed. NULL:
- * the topology is not known. After PMIx_server_init. */
+/* The objects of the machine that these processors ("0-3") are in, as clients compare them; to be freed.
+ * NULL: the topology is not known. After PMIx_server_init. */
 char *pmix_topology_locality(const char *cpus);
 
 /* ---- pmix_collective.c --------------------------------------------------------------------------------- */

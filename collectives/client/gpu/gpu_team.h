@@ -99,10 +99,10 @@ void gpu_team_free(struct gpu_team *team);
 
 /* ---- gpu_way.c ----------------------------------------------------------------------------------------- */
 
-#define GPU_INSTALL     "install one version of NCCL, 2.18 or newer, on all hosts"
-#define GPU_DEBUG       "with NCCL_DEBUG=WARN it says more"
-#define GPU_CAPTURED    "do an operation of the process set before a stream is captured"
-#define GPU_WAIT        "--gpu-connect-timeout gives it more time"
+#define GPU_INSTALL  "install one version of NCCL, 2.18 or newer, on all hosts"
+#define GPU_DEBUG    "with NCCL_DEBUG=WARN it says more"
+#define GPU_CAPTURED "do an operation of the process set before a stream is captured"
+#define GPU_WAIT     "--gpu-connect-timeout gives it more time"
 #define GPU_SHARE                                                                                            \
     "give each rank a GPU of its own, or let them share with --mps auto and, for NCCL 2.30, "                \
     "NCCL_MULTI_RANK_GPU_ENABLE=1"

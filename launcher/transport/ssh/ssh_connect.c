@@ -25,7 +25,7 @@
 #include "common/base/err.h"
 
 #define NEXT_ADDRESS_MS 250
-#define SILENCE_S       8 /* no answer for so long means that none will come: SYN was sent four times */
+#define SILENCE_S       8   /* no answer for so long means that none will come: SYN was sent four times */
 #define AGAIN_MS        100 /* to the second look-up; each further one waits twice as long */
 #define AGAIN_MAX_MS    2000
 

@@ -160,7 +160,8 @@ class HvdProcessGroup(Collectives, Messages, dist.ProcessGroup):
     def end(self) -> None:
         """The ranks have left the membership or the job that the group belonged to."""
         self._ended = True
-        self.begin = self.behind_backward = partial(_refuse, self._what_ended())  # type: ignore[method-assign]
+        refuse = partial(_refuse, self._what_ended())
+        self.__dict__.update(begin=refuse, behind_backward=refuse)
 
     def check(self) -> None:
         """ProcessSetError: the group has ended."""

@@ -12,12 +12,13 @@ without_man() { # TOPIC...
 
 case_every_topic_has_a_short_text() {
     local topic
-    expect_same 'agent config environment exit-codes flags gpus hostfile hvdctl hvdrun library options rendezvous torch' "$(names | sort | paste -sd' ')" topics
+    expect_same 'agent config elastic environment exit-codes flags gpus horovod hostfile hvdctl hvdrun library mpi options rendezvous slurm ssh tensorflow torch' "$(names | sort | paste -sd' ')" topics
     for topic in $(names); do
         without_man "$topic"
         expect_status 0
         expect_no_err
         [ "$(wc -l < "$T/out")" -ge 3 ] || fail "help $topic says too little"
+        [ "$topic" = environment ] || [ "$(wc -l < "$T/out")" -le 24 ] || fail "help $topic is longer than a screen"
         [ "$topic" = environment ] || ! grep -E '.{81}' "$T/out" || fail "help $topic is wider than 80"
     done
 }
@@ -53,7 +54,7 @@ case_unknown_topics() {
     run "$HVDRUN" help me
     expect_status 2
     expect_err "there is no topic 'me'"
-    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, torch, flags, gpus, agent, hvdctl, library$'
+    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, torch, horovod, tensorflow, mpi, slurm, ssh, elastic, flags, gpus, agent, hvdctl, library$'
     run "$HVDRUN" help options zebra
     expect_status 2
     run "$HVDRUN" help hostfile me

@@ -93,11 +93,12 @@ case_a_temporary_directory_that_is_full_or_read_only() {
 	unset XDG_RUNTIME_DIR TMPDIR
 	mount -t tmpfs none /run/user || exit 77
 	mount --bind "$1" /mnt || exit 77
+	mount --bind "${4%/*}" /media || exit 77 # it may lie in /tmp
 	cd /
 	mount -t tmpfs -o "$2" none /tmp || exit 77
 	head -c 9000 /dev/zero > /tmp/full 2> /dev/null
 	[ -z "$3" ] || export TMPDIR=/mnt
-	exec "$4" sh -c 'ls -d /mnt/hvd-* 2>/dev/null; echo fine'
+	exec "/media/${4##*/}" sh -c 'ls -d /mnt/hvd-* 2>/dev/null; echo fine'
 	END
     in_tmp() { unshare -m bash "$T/script" "$T/other" "$@" "$HVDRUN" > "$T/out" 2> "$T/err"; status=$?; }
     in_tmp ro,size=64k ''

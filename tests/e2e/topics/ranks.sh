@@ -50,7 +50,7 @@ case_torchrun_s_flags_are_known() {
     hvd --nproc-per-node 4 true
     expect_status 2
     expect_err '^hvdrun: --nproc-per-node: this is a flag of torchrun'
-    expect_err '^hvdrun: hint: -np is the number of all ranks'
+    expect_err "^hvdrun: hint: torchrun's --nproc-per-node is -np here, the number of all ranks"
     hvd --rdzv_backend=c10d true
     expect_status 2
     expect_err '^hvdrun: hint: leave it out'

@@ -442,8 +442,8 @@ START_TEST(what_nccl_cannot)
         {GPU_ALLREDUCE, HVD_FLOAT8_E5M2, HVD_SUM, 0.1, 1, 4, "0.1 is no number of float8_e5m2",
          "0.1 is no number of float8_e5m2"},
         {GPU_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_AVERAGE, 1, 1, 1, NULL, NULL},
-        {GPU_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_AVERAGE, 0.5, 1, 1, "NCCL does not scale float8_e4m3 of one rank",
-         "NCCL does not scale float8_e4m3 of one rank"},
+        {GPU_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_AVERAGE, 0.5, 1, 1,
+         "NCCL does not scale float8_e4m3 of one rank", "NCCL does not scale float8_e4m3 of one rank"},
         {GPU_ALLREDUCE, HVD_BFLOAT16, HVD_SUM, 0.5, 1, 1, NULL, NULL},
     };
     for (size_t i = 0; i < COUNT(row); i++)

@@ -262,7 +262,8 @@ static bool is_done(const struct gpu_rank *me, size_t i)
  * before, so a sum that is scaled inexactly may differ in its last bit. */
 static bool same_results(size_t i, size_t bytes)
 {
-    bool fused = gpu_real() && rows[i].dtype == HVD_FLOAT32 && (rows[i].prescale != 1 || rows[i].postscale != 1);
+    bool fused =
+        gpu_real() && rows[i].dtype == HVD_FLOAT32 && (rows[i].prescale != 1 || rows[i].postscale != 1);
     if (!fused || rows[i].kernels)
         return memcmp(packed, apart, bytes) == 0;
     for (size_t k = 0; k < ALL; k++) {

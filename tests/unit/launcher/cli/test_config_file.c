@@ -397,7 +397,8 @@ END_TEST
 /* As horovodrun does; its own sample ends in such a key. */
 START_TEST(keys_of_no_meaning_are_ignored_and_named)
 {
-    char file[4096] = "controller: Gloo\nlogging:\n  level: INFO\n  hide_timestamp: true\nelse: {b: [1, 2]}\n";
+    char file[4096] =
+        "controller: Gloo\nlogging:\n  level: INFO\n  hide_timestamp: true\nelse: {b: [1, 2]}\n";
     struct config c;
     struct err e = ERR_INIT;
     ck_assert_msg(parse(&c, file, NULL, NULL, &e) == 0, "%s", e.text);
