@@ -1,5 +1,5 @@
-/* The scripts of options_print_zsh and options_print_fish: the rows of the table in the words of these shells,
- * each option with the first sentence of its help. */
+/* The scripts of options_print_zsh and options_print_fish: the rows of the table in the words of
+ * these shells, each option with the first sentence of its help. */
 #include <string.h>
 
 #include "common/options/options_table.h"

@@ -230,13 +230,14 @@ void ssh_server_start(struct ssh_server *s, const char *host_key, const char *ex
           "cp user.pub authorized_keys && printf '[127.0.0.1]:%u ' > home/.ssh/known_hosts && cat %s.pub >> "
           "home/.ssh/known_hosts",
           s->port, host_key);
-    shell(s,
-          "cat > sshd_config <<'END'\nListenAddress 127.0.0.1\nPort %u\nHostKey %s/%s\nAuthorizedKeysFile "
-          "%s/authorized_keys\n"
-          "PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication "
-          "no\n"
-          "PermitRootLogin yes\nPrintMotd no\nMaxStartups 200\n%s\nEND\n",
-          s->port, s->dir, host_key, s->dir, extra ? extra : "");
+    shell(
+        s,
+        "cat > sshd_config <<'END'\n%s\nListenAddress 127.0.0.1\nPort %u\nHostKey %s/%s\nAuthorizedKeysFile "
+        "%s/authorized_keys\n"
+        "PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication "
+        "no\n"
+        "PermitRootLogin yes\nPrintMotd no\nMaxStartups 200\nEND\n",
+        extra ? extra : "", s->port, s->dir, host_key, s->dir); /* sshd takes the first value of a key */
     start_sshd(s);
 }
 

@@ -169,6 +169,19 @@ START_TEST(no_key_is_accepted)
 }
 END_TEST
 
+START_TEST(host_that_takes_passwords_only)
+{
+    teardown();
+    begin("host_ed25519", "PubkeyAuthentication no\nPasswordAuthentication yes");
+    go("true");
+    ck_assert_int_eq(run.err.code, ERR_HOST);
+    ck_assert_msg(strstr(run.err.text, "accepts no public keys") && strstr(run.err.text, "only password"),
+                  "%s", run.err.text);
+    ck_assert_str_eq(run.err.hint,
+                     "set PubkeyAuthentication yes in that host's sshd_config, then install a key");
+}
+END_TEST
+
 START_TEST(default_identity_is_tried)
 {
     struct transport_target target = target_for("exit 7");
@@ -444,6 +457,7 @@ int main(void)
                                   entry_decides_key_type,
                                   certificate_authority_needs_ssh,
                                   no_key_is_accepted,
+                                  host_that_takes_passwords_only,
                                   default_identity_is_tried,
                                   rsa_key_is_accepted_or_needs_ssh,
                                   rsa_key_of_the_agent,
