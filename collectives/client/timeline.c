@@ -102,20 +102,28 @@ static void hear_point(struct tensor *t, enum point point, uint64_t since)
 
 /* ---- start and stop ------------------------------------------------------------------------------------ */
 
-static int start_trace(const char *pattern, bool mark)
+/* The number of a rank changes in an elastic job, that of a worker never. `resumes`: behind what this process
+ * has written into that file before. */
+static int start_trace(const char *pattern, bool mark, bool resumes)
 {
+    static char last[4096];
+    int self = client.worker >= 0 ? client.worker : client.rank;
     char who[16];
     struct err e = ERR_INIT;
-    snprintf(who, sizeof who, "%d", client.rank);
+    snprintf(who, sizeof who, "%d", self);
     char process[32];
-    snprintf(process, sizeof process, "rank %d", client.rank);
-    char path[4096];
+    snprintf(process, sizeof process, "%s %d", client.worker >= 0 ? "worker" : "rank", self);
+    char path[sizeof last];
     if (trace_path(pattern, who, path, sizeof path, &e) != 0)
         return fail(HVD_ERR_INVALID, "%s", e.text);
     pthread_rwlock_wrlock(&lock);
     bool runs = trace != NULL;
-    struct trace *made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, TRACE_BYTES, &e);
+    struct trace *made = NULL;
+    if (!runs)
+        made = (resumes && strcmp(path, last) == 0 ? trace_continue : trace_start)(path, (uint32_t)self,
+                                                                                   process, TRACE_BYTES, &e);
     if (made) {
+        snprintf(last, sizeof last, "%s", path);
         trace = made;
         mark_cycles = mark;
         number++;
@@ -153,7 +161,7 @@ int timeline_open(void)
     /* DYNAMIC: Horovod's word for one that is started later. */
     if (!pattern || !*pattern || strcmp(pattern, "DYNAMIC") == 0)
         return HVD_SUCCESS;
-    return start_trace(pattern, is_true(getenv("HOROVOD_TIMELINE_MARK_CYCLES")));
+    return start_trace(pattern, is_true(getenv("HOROVOD_TIMELINE_MARK_CYCLES")), true);
 }
 
 void timeline_close(void)
@@ -168,7 +176,7 @@ int hvd_timeline_start(const char *path, int mark)
         return status;
     if (!path || !*path)
         return fail(HVD_ERR_INVALID, "a timeline needs the name of a file");
-    return start_trace(path, mark != 0);
+    return start_trace(path, mark != 0, false);
 }
 
 int hvd_timeline_stop(void)

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 #include "common/base/json.h"
 
 #define PAGE 4096u
+#define END  "\n]\n" /* of the array, in one page */
 
 struct cell {
     _Atomic uint64_t turn;
@@ -255,14 +257,34 @@ static int start_writer(struct trace *t)
     return error;
 }
 
-struct trace *trace_start(const char *path, uint32_t pid, const char *process, uint64_t most, struct err *e)
+/* Puts the file's end where its array had its end. */
+static void resume_file(struct trace *t)
+{
+    char end[sizeof END] = "";
+    size_t tail = strlen(END);
+    struct stat st;
+    if (fstat(t->fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    off_t size = st.st_size - (off_t)tail;
+    bool whole = size > 0 && pread(t->fd, end, tail, size) == (ssize_t)tail && strcmp(end, END) == 0;
+    if (ftruncate(t->fd, whole ? size : 0) < 0 || lseek(t->fd, whole ? size : 0, SEEK_SET) < 0) {
+        t->error = errno;
+    } else if (whole) {
+        t->first = false;
+        t->filled = t->written = (uint32_t)((uint64_t)size % PAGE);
+        t->bytes = (uint64_t)size - t->filled;
+    }
+}
+
+static struct trace *begin_trace(const char *path, uint32_t pid, const char *process, uint64_t most,
+                                 bool resumes, struct err *e)
 {
     struct trace *t = calloc(1, sizeof *t);
     if (!t) {
         err_set(e, ERR_MEMORY, "no memory for the timeline %s", path);
         return NULL;
     }
-    t->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    t->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (resumes ? 0 : O_TRUNC), 0666);
     if (t->fd < 0) {
         err_sys(e, errno, "cannot write the timeline %s", path);
         free(t);
@@ -274,6 +296,8 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, u
     t->pid = pid;
     t->most = most;
     t->first = true;
+    if (resumes)
+        resume_file(t);
     t->bell = 1;
     append_name(t, "process_name", 0, process);
     append_format(t,
@@ -291,15 +315,26 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, u
     return t;
 }
 
+struct trace *trace_start(const char *path, uint32_t pid, const char *process, uint64_t most, struct err *e)
+{
+    return begin_trace(path, pid, process, most, false, e);
+}
+
+struct trace *trace_continue(const char *path, uint32_t pid, const char *process, uint64_t most,
+                             struct err *e)
+{
+    return begin_trace(path, pid, process, most, true, e);
+}
+
 int trace_stop(struct trace *t, struct err *e)
 {
     atomic_store(&t->stopping, true);
     atomic_store(&t->bell, 2);
     syscall(SYS_futex, &t->bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     pthread_join(t->writer, NULL);
-    make_room(t, 3);
-    memcpy(t->page + t->filled, "\n]\n", 3);
-    t->filled += 3;
+    make_room(t, strlen(END));
+    memcpy(t->page + t->filled, END, strlen(END));
+    t->filled += (uint32_t)strlen(END);
     write_page(t);
     int error = t->error;
     if (close(t->fd) != 0 && error == 0)

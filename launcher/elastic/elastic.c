@@ -19,6 +19,17 @@ bool elastic_goes_on(const struct job *j)
            (j->fsm.state == JOB_STARTING || j->fsm.state == JOB_RUNNING);
 }
 
+uint32_t *elastic_workers_of(const struct job *j, uint32_t host, uint32_t *count)
+{
+    const struct roster *r = &elastic_of(j)->roster;
+    uint32_t *worker = malloc((r->count + 1) * sizeof *worker);
+    *count = 0;
+    for (uint32_t w = 0; worker && w < r->count; w++)
+        if (r->worker[w].host == host)
+            worker[(*count)++] = w;
+    return worker;
+}
+
 struct outcome *elastic_outcome(struct job *j, uint32_t rank)
 {
     if (!j->config->elastic || !j->planned || j->outcome.failed)

@@ -25,6 +25,9 @@
 
 /* The job outlives the end of a rank. Never of a job that is not elastic. */
 bool elastic_goes_on(const struct job *j);
+/* The workers that the job has ever had on that host of the plan, by number; the caller frees them. NULL: no
+ * memory. */
+uint32_t *elastic_workers_of(const struct job *j, uint32_t host, uint32_t *count);
 /* The record for the end of that rank: the job's outcome, or another one because the job outlives the end. */
 struct outcome *elastic_outcome(struct job *j, uint32_t rank);
 /* The host has closed with an error. true: the job outlives that, and the user knows. */

@@ -1,5 +1,6 @@
-/* --timeline-filename: the files of ranks and engines become one. All of them date their events by the wall
- * clock, and their processes have different numbers, so the one file is an array of all their events.
+/* --timeline-filename: the files of ranks (of workers, in an elastic job) and engines become one. All
+ * of them date their events by the wall clock, and their processes have different numbers, so the one file is
+ * an array of all their events.
  *
  * The parts are read where hvdrun runs: of ranks on this host, and of others in a directory that hosts share.
  * The user is told where the rest lies. A name with %r asks for separate files, which stay as they are. */
@@ -7,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -17,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/base/ranks.h"
 #include "common/base/trace.h"
+#include "launcher/elastic/elastic.h"
 #include "launcher/job/core.h"
 #include "launcher/job/report.h"
 #include "launcher/transport/transport.h"
@@ -118,10 +121,30 @@ static int open_merged(struct merging *m, const struct job *j)
     return m->fd < 0 ? errno : 0;
 }
 
-static bool treat_rank(struct merging *m, uint32_t rank, bool merged)
+/* The processes of a host, by the numbers that their files have. */
+struct numbers {
+    const char *noun, *mark; /* rank, or worker of an elastic job; the same in a name of files */
+    const uint32_t *number;
+    uint32_t *own; /* to be freed */
+    uint32_t count;
+};
+
+static struct numbers list_numbers(const struct job *j, const struct host *h)
+{
+    const struct plan_host *p = &j->plan.host[h->plan_index];
+    struct numbers n = {"rank", "RANK", p->rank, NULL, p->ranks};
+    if (j->config->elastic) {
+        n.noun = "worker";
+        n.mark = "WORKER";
+        n.number = n.own = elastic_workers_of(j, h->plan_index, &n.count);
+    }
+    return n;
+}
+
+static bool treat_number(struct merging *m, uint32_t number, bool merged)
 {
     char who[16];
-    snprintf(who, sizeof who, "%u", rank);
+    snprintf(who, sizeof who, "%u", number);
     return treat_part(m, who, merged);
 }
 
@@ -135,15 +158,15 @@ static bool treat_engine(struct merging *m, const struct host *h, bool merged)
 }
 
 /* Says which files of a host hvdrun cannot read. */
-static void say_missing(const struct merging *m, const struct job *j, const struct host *h)
+static void say_missing(const struct merging *m, const struct host *h, const struct numbers *n)
 {
-    const struct plan_host *p = &j->plan.host[h->plan_index];
     char list[120], path[PATH_MAX];
+    const char *all = n->count == 1 ? "" : "s";
     struct err e = ERR_INIT;
-    if (trace_path(m->path, "RANK", path, sizeof path, &e) == 0)
-        log_say("hvdrun: the timeline%s of rank%s %s %s on %s: %s\n", p->ranks == 1 ? "" : "s",
-                p->ranks == 1 ? "" : "s", ranks_text_short(p->rank, p->ranks, list, sizeof list),
-                p->ranks == 1 ? "lies" : "lie", h->label, path);
+    if (trace_path(m->path, n->mark, path, sizeof path, &e) == 0)
+        log_say("hvdrun: the timeline%s of %s%s %s %s on %s: %s\n", all, n->noun, all,
+                ranks_text_short(n->number, n->count, list, sizeof list), n->count == 1 ? "lies" : "lie",
+                h->label, path);
 }
 
 static void treat_all(struct merging *m, const struct job *j, bool merged)
@@ -153,12 +176,13 @@ static void treat_all(struct merging *m, const struct job *j, bool merged)
         uint32_t found = 0;
         if (!h->planned)
             continue;
-        const struct plan_host *p = &j->plan.host[h->plan_index];
-        for (uint32_t k = 0; k < p->ranks; k++)
-            found += treat_rank(m, p->rank[k], merged);
+        struct numbers n = list_numbers(j, h);
+        for (uint32_t k = 0; k < n.count; k++)
+            found += treat_number(m, n.number[k], merged);
         (void)treat_engine(m, h, merged);
-        if (!merged && found == 0 && h->ops != &transport_local)
-            say_missing(m, j, h);
+        if (!merged && found == 0 && n.count > 0 && h->ops != &transport_local)
+            say_missing(m, h, &n);
+        free(n.own);
     }
 }
 

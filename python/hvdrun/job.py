@@ -163,9 +163,10 @@ def start_timeline(file_path: Union[str, "os.PathLike[str]"], mark_cycles: bool 
 def _link_first(path: str) -> None:
     """Scripts for Horovod look for one file with that name."""
     stem, extension = os.path.splitext(path)
+    worker = os.environ.get("HVD_WORKER", "0")  # in an elastic job any worker can be rank 0
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    os.symlink(os.path.basename(f"{stem}.0{extension}"), path)
+    os.symlink(os.path.basename(f"{stem}.{worker}{extension}"), path)
 
 
 def stop_timeline() -> None:

@@ -69,6 +69,23 @@ case_one_file_for_all() {
     [ ! -e none.json ] || fail 'a timeline of nothing'
 }
 
+# Ranks change their numbers, and workers do not: each has one file, with all memberships.
+case_an_elastic_job() {
+    needs_python
+    cd "$T" || fail "no directory"
+    TRAINEE=0:20:kill hvd -np 3 --min-np 1 --blacklist-cooldown-range 1 2 --timeline-filename t.json "$BUILD/tests/trainee" 300
+    expect_status 0
+    expect_out '^enter 3 [0-9]+ 2 3 3 0$'
+    expect_err "^hvdrun: the timeline is $T/t.json \(5 processes\)$"
+    expect_same 't.json' "$(echo t.*)" 'the files'
+    events t.json
+    for worker in 0 1 2 3; do
+        grep -q "\"worker $worker\"" t.json || fail "worker $worker is left out"
+    done
+    sums=$(grep -c '^1 B .* NEGOTIATE_ALLREDUCE' "$T/events")
+    [ "$sums" -ge 300 ] || fail "worker 1 took 300 steps, and its timeline has $sums"
+}
+
 case_the_variables_and_marks() {
     needs_python
     export HOROVOD_TIMELINE=$T/%r/t HOROVOD_TIMELINE_MARK_CYCLES=1

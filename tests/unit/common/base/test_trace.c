@@ -97,6 +97,32 @@ START_TEST(everything_put_is_written)
 }
 END_TEST
 
+START_TEST(a_file_goes_on)
+{
+    enum { EVENTS = 500 }; /* some parts end in the middle of a page, and some at its end */
+    struct err e = ERR_INIT;
+    for (int part = 0; part < 20; part++) {
+        struct trace *t = (part ? trace_continue : trace_start)(path, 1, "worker 1", TRACE_BYTES, &e);
+        ck_assert_msg(t, "%s", e.text);
+        for (int i = 0; i < EVENTS + part; i++)
+            instant(t, 1);
+        ck_assert_msg(trace_stop(t, &e) == 0, "%s", e.text);
+    }
+    size_t size;
+    char *text = contents(&size);
+    expect_array(text, size, true);
+    ck_assert_uint_eq(count(text, "\"name\":\"x\",\"ph\":\"i\""), 20 * EVENTS + 190);
+    free(text);
+    ck_assert_int_eq(truncate(path, 100), 0); /* not whole: nothing is put behind that */
+    struct trace *t = trace_continue(path, 1, "worker 1", TRACE_BYTES, &e);
+    ck_assert_int_eq(trace_stop(t, &e), 0);
+    text = contents(&size);
+    expect_array(text, size, true);
+    ck_assert_uint_eq(count(text, "\"x\""), 0);
+    free(text);
+}
+END_TEST
+
 static void *put_many(void *t)
 {
     for (unsigned i = 0; i < 4 * TRACE_EVENTS; i++)
@@ -218,6 +244,7 @@ int main(void)
     tcase_set_timeout(c, 30);
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, everything_put_is_written);
+    tcase_add_test(c, a_file_goes_on);
     tcase_add_test(c, what_is_dropped_is_counted);
     tcase_add_test(c, a_file_has_an_end);
     tcase_add_test(c, a_killed_process_leaves_whole_events);
