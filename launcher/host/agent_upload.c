@@ -315,10 +315,12 @@ int sent_agent_sweep_command(const struct sent_agent_want *want, bool now, char 
     if (n >= 0 && (size_t)n < sizeof path && agent_command_quote(path, word, sizeof word) == 0) {
         n = snprintf(
             script, sizeof script,
-            "for a in \"${XDG_RUNTIME_DIR-}\"/hvd-sent-%s.*/hvdagent "
-            "\"${TMPDIR-}\"/hvd-sent-%s.*/hvdagent /tmp/hvd-sent-%s.*/hvdagent "
-            "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/hvd/%s-*/hvdagent; do d=${a%%/*}; "
-            "[ -O \"$d\" ] && [ ! -L \"$d\" ] && [ -x \"$a\" ] && exec \"$a\" sweep %s%s; done; "
+            "for d in \"${XDG_RUNTIME_DIR-}\"/hvd-sent-%s.* "
+            "\"${TMPDIR-}\"/hvd-sent-%s.* /tmp/hvd-sent-%s.* "
+            "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/hvd/%s-*; do [ -O \"$d\" ] && [ ! -L \"$d\" ] || continue; "
+            "a=$d/hvdagent; [ -x \"$a\" ] && exec \"$a\" sweep %s%s; "
+            /* a session that was killed while it removed that */
+            "case $d in */hvd-sent-*) rm -rf \"$d\" ;; esac; done; "
             "for a in %s%s; do [ -f \"$a\" ] && [ -x \"$a\" ] && exec \"$a\" sweep %s%s; done; exit 0",
             want->job, want->job, want->job, HVD_VERSION, now ? "--now " : "", want->job, word,
             want->agent_path ? "" : " \"$(command -v hvdagent)\"", now ? "--now " : "", want->job);

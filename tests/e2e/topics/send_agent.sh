@@ -154,6 +154,18 @@ case_kill_9_of_both_agents_is_swept() {
     until_true 10 nothing_sent || fail "not removed after the agents were killed"
 }
 
+# As of a session that was killed while it removed its directory: hvdagent has gone, and the rest is there.
+case_half_a_directory_is_swept() {
+    needs_kind ns
+    start --grace 1 --heartbeat-timeout 5 "${bare[@]}" -H $H1:1,$H2:1 sh -c 'echo ready; exec sleep 60'
+    until_out 15 ready 2
+    on 2 "for d in /run/user/*/hvd-sent-* /tmp/hvd-sent-*; do [ ! -d \$d ] || mkdir -m 700 \${d%.*}.-half \${d%.*}.-half/modules; done"
+    on 2 "for d in /proc/[0-9]*; do case \$(readlink \$d/exe) in */hvd-sent-*/hvdagent) echo \${d#/proc/} ;; esac; done | xargs kill -9"
+    stop_status
+    expect_status 125
+    until_true 10 nothing_sent || fail "not removed after the agents were killed"
+}
+
 case_kill_9_of_the_guard() {
     needs_kind ns
     start --grace 1 "${bare[@]}" -H $H1:1 sh -c 'echo ready; exec sleep 60'
