@@ -7,6 +7,9 @@
 #include "agent/ctl/jobs.h"
 #include "common/base/err.h"
 
+#define EXIT_REFUSED 1 /* no such job, or it has ended, or not yours */
+#define EXIT_USAGE   2
+
 /* node.c: the managed agent of a host. c->job is the host's name; NULL: this one. Another host is reached by
  * ssh, which runs hvdctl there. Each returns the exit status. */
 int ctl_node(const struct ctl_config *c, struct err *e);

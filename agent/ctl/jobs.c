@@ -131,20 +131,33 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct ctl_job *)a)->name, ((const struct ctl_job *)b)->name);
 }
 
+static bool is_same_directory(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The places where job_dir.h makes directories; variables may name a place that is among them already. */
+static int look_at_own(struct ctl_jobs *jobs, uid_t self)
+{
+    char runtime[64];
+    snprintf(runtime, sizeof runtime, "/run/user/%u", (unsigned)self);
+    const char *base[] = {"/tmp", runtime, getenv("XDG_RUNTIME_DIR"), getenv("TMPDIR")};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof base / sizeof *base; i++) {
+        bool again = !base[i];
+        for (size_t k = 0; k < i && !again; k++)
+            again = base[k] && is_same_directory(base[k], base[i]);
+        rc = again ? 0 : look_in_base(jobs, base[i], self);
+    }
+    return rc;
+}
+
 int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e)
 {
-    const char *runtime = getenv("XDG_RUNTIME_DIR"), *temporary = getenv("TMPDIR");
     uid_t self = geteuid();
-    char own[64];
-    snprintf(own, sizeof own, "/run/user/%u", (unsigned)self);
     *jobs = (struct ctl_jobs){NULL, 0};
-    int rc = runtime && strcmp(runtime, own) != 0 ? look_in_base(jobs, runtime, self) : 0;
-    if (rc == 0)
-        rc = look_in_base(jobs, own, self);
-    if (rc == 0 && temporary && strcmp(temporary, "/tmp") != 0)
-        rc = look_in_base(jobs, temporary, self);
-    if (rc == 0)
-        rc = look_in_base(jobs, "/tmp", self);
+    int rc = look_at_own(jobs, self);
     if (rc == 0 && self == 0)
         rc = look_at_users(jobs, "/run/user", "");
     if (rc == 0 && self == 0)

@@ -16,9 +16,6 @@
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 
-#define EXIT_REFUSED 1 /* no such job, or it has ended, or not yours */
-#define EXIT_USAGE   2
-
 /* ---- one job ------------------------------------------------------------------------------------------- */
 
 /* The only job whose name is that, or begins so; its directory is the caller's to close. -1 with *e; 1,

@@ -133,5 +133,5 @@ int ctl_top(const struct ctl_config *c, struct err *e)
     }
     close_screen();
     ctl_look_free(&before);
-    return e->code ? 1 : ended ? 128 + ended : 0;
+    return e->code ? EXIT_REFUSED : ended ? 128 + ended : 0;
 }

@@ -9,9 +9,6 @@
 #include "agent/ctl/jobs.h"
 #include "common/protocol/message.h"
 
-#define EXIT_REFUSED 1
-#define EXIT_USAGE   2
-
 /* -1 with *e: the job refuses, or has ended. */
 static int ask_job(const struct ctl_job *job, const Hvd__Inquiry *inquiry, struct err *e)
 {

@@ -257,7 +257,7 @@ static int start_writer(struct trace *t)
     return error;
 }
 
-/* Puts the file's end where its array had its end. */
+/* Cuts the closing bracket off, so that events can follow. */
 static void resume_file(struct trace *t)
 {
     char end[sizeof END] = "";

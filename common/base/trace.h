@@ -31,8 +31,8 @@ enum trace_phase { TRACE_BEGIN = 'B', TRACE_END = 'E', TRACE_COMPLETE = 'X', TRA
  * the order of `pid`. About `most` bytes are written: what comes later is dropped and counted. NULL with
  * *e. */
 struct trace *trace_start(const char *path, uint32_t pid, const char *process, uint64_t most, struct err *e);
-/* The same, behind the events of a file that trace_stop has completed. A file that ends otherwise is
- * emptied. */
+/* The same, behind the events of a file that trace_stop has completed. A file without the
+ * closing bracket is emptied. */
 struct trace *trace_continue(const char *path, uint32_t pid, const char *process, uint64_t most,
                              struct err *e);
 /* Writes what is left, ends the thread, frees. No other call may be under way. -1 with *e: not everything

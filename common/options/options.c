@@ -35,8 +35,7 @@ static int bad_value(const struct option_spec *spec, struct option_origin from, 
                    wanted);
 }
 
-/* The index of `value` among "a|b|c", in any case; -1 when it is not there. */
-static int word_index(const char *words, const char *value)
+int option_word_index(const char *words, const char *value)
 {
     size_t len = strlen(value);
     for (int i = 0; words && len; i++) {
@@ -76,7 +75,7 @@ static int set_number(const struct option_spec *spec, void *field, const char *v
     int decimals = spec->type == OPTION_INTEGER ? 0 : 3;
     int64_t scale = decimals ? 1000 : 1;
     int64_t number;
-    int word = word_index(spec->words, value);
+    int word = option_word_index(spec->words, value);
     if (word >= 0)
         number = -1 - word;
     else if (read_number(value, decimals, &number) || number < spec->min * scale ||
@@ -120,7 +119,7 @@ static int set_high(const struct option_spec *spec, struct option_range *field, 
 
 static int set_flag(bool *field, const char *value, bool opposite)
 {
-    int word = word_index("0|1|false|true|no|yes|off|on", value);
+    int word = option_word_index("0|1|false|true|no|yes|off|on", value);
     if (word < 0)
         return -1;
     *field = (word % 2 == 1) != opposite;
@@ -129,7 +128,7 @@ static int set_flag(bool *field, const char *value, bool opposite)
 
 static int set_choice(const struct option_spec *spec, int *field, const char *value)
 {
-    int word = word_index(spec->words, value);
+    int word = option_word_index(spec->words, value);
     if (word < 0)
         return -1;
     *field = word;

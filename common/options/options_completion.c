@@ -96,11 +96,16 @@ static void print_pattern(const struct option_spec *spec, const char *between, F
         fprintf(out, "%s%.*s", before, (int)flag.len, flag.text);
 }
 
-static void print_words(const char *words, FILE *out)
+void option_print_words(const char *words, FILE *out)
 {
-    fputs("mapfile -t COMPREPLY < <(compgen -W \"", out);
     for (; *words; words++)
         fputc(*words == '|' ? ' ' : *words, out);
+}
+
+static void print_choice(const char *words, FILE *out)
+{
+    fputs("mapfile -t COMPREPLY < <(compgen -W \"", out);
+    option_print_words(words, out);
     fputs("\" -- \"$cur\")", out);
 }
 
@@ -116,7 +121,7 @@ static void print_value(const struct options_program *program, const struct opti
     print_pattern(spec, " | ", out);
     fputs(") ", out);
     if (spec->words)
-        print_words(spec->words, out);
+        print_choice(spec->words, out);
     else if (hosts)
         fprintf(out, "_%s_hosts \"$cur\"", program->name);
     else
@@ -133,12 +138,6 @@ static void print_flags(const struct options_program *program, FILE *out)
     }
 }
 
-static void print_commands(const char *words, FILE *out)
-{
-    for (; *words; words++)
-        fputc(*words == '|' ? ' ' : *words, out);
-}
-
 /* The text with its variables $flags and $commands, and the program's name. */
 static void print_end(const struct options_program *program, const char *text, FILE *out)
 {
@@ -147,7 +146,7 @@ static void print_end(const struct options_program *program, const char *text, F
             print_flags(program, out);
             text += strlen("$flags") - 1;
         } else if (strncmp(text, "$commands", strlen("$commands")) == 0) {
-            print_commands(program->commands, out);
+            option_print_words(program->commands, out);
             text += strlen("$commands") - 1;
         } else if (strncmp(text, "%1$s", strlen("%1$s")) == 0) {
             fputs(program->name, out);

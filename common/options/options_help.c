@@ -18,8 +18,7 @@ bool option_next_name(const char *column, struct option_name *name)
     return name->len > 0;
 }
 
-/* "none, rank or host" for "none|rank|host". */
-static void join_words(const char *words, char *text, size_t size)
+void option_join_words(const char *words, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -43,7 +42,7 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
     const char *unit = spec->type == OPTION_SECONDS        ? "a number of seconds"
                        : spec->type == OPTION_MILLISECONDS ? "a number of milliseconds"
                                                            : "a number";
-    join_words(spec->words ? spec->words : "", words, sizeof words);
+    option_join_words(spec->words ? spec->words : "", words, sizeof words);
     switch (spec->type) {
     case OPTION_INTEGER:
     case OPTION_SECONDS:
@@ -76,7 +75,7 @@ void option_facts(const struct option_spec *spec, char *text, size_t size)
     bool number = spec->type == OPTION_RANGE || spec->type == OPTION_INTEGER ||
                   spec->type == OPTION_SECONDS || spec->type == OPTION_MILLISECONDS;
     if (spec->words)
-        join_words(spec->words, words, sizeof words);
+        option_join_words(spec->words, words, sizeof words);
     if (number)
         snprintf(range, sizeof range, "%" PRId64 " to %" PRId64 "%s", spec->min, spec->max,
                  *words ? ", or " : "");

@@ -16,12 +16,6 @@ static void print_about(const struct option_spec *spec, const char *escaped, FIL
     }
 }
 
-static void print_choices(const char *words, FILE *out)
-{
-    for (; *words; words++)
-        fputc(*words == '|' ? ' ' : *words, out);
-}
-
 static bool is_plain(const struct option_spec *spec)
 {
     return spec->type == OPTION_FLAG || spec->type == OPTION_ACTION;
@@ -46,7 +40,7 @@ static void print_zsh_value(const struct option_spec *spec, FILE *out)
     fputs(option_is_optional(spec) ? "::value:" : ":value:", out);
     if (spec->words) {
         fputc('(', out);
-        print_choices(spec->words, out);
+        option_print_words(spec->words, out);
         fputc(')', out);
     } else if (wants_file(spec) || wants_directory(spec)) {
         fputs(wants_file(spec) ? "_files" : "_files -/", out);
@@ -83,7 +77,7 @@ void options_print_zsh(const struct options_program *program, FILE *out)
         return;
     }
     fputs(" \\\n    '1:command:(", out);
-    print_choices(program->commands, out);
+    option_print_words(program->commands, out);
     fputs(")' '*:job or host: '\n", out);
 }
 
@@ -101,7 +95,7 @@ static void print_fish_value(const struct option_spec *spec, FILE *out)
 {
     if (spec->words) {
         fputs(option_is_optional(spec) ? " -f -a '" : " -x -a '", out);
-        print_choices(spec->words, out);
+        option_print_words(spec->words, out);
         fputc('\'', out);
     } else if (wants_file(spec)) {
         fputs(" -r -F", out);
@@ -132,7 +126,7 @@ void options_print_fish(const struct options_program *program, FILE *out)
         print_fish_row(program, &program->spec[i], out);
     if (program->commands) {
         fprintf(out, "complete -c %s -n __fish_use_subcommand -f -a '", program->name);
-        print_choices(program->commands, out);
+        option_print_words(program->commands, out);
         fputs("'\n", out);
     } else {
         fprintf(out, "complete -c %s -a '(__fish_complete_subcommand)'\n", program->name);

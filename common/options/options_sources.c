@@ -83,37 +83,12 @@ static void note_ignored(struct settings *file, const char *key)
         snprintf(file->ignored + used, sizeof file->ignored - used, "%s", others);
 }
 
-/* "gloo or mpi" */
-static void name_words(const char *words, char *text, size_t size)
-{
-    size_t used = 0;
-    for (const char *at = words; *at && used < size; at += *at == '|') {
-        size_t len = strcspn(at, "|");
-        int n = snprintf(text + used, size - used, "%s%.*s",
-                         at == words ? ""
-                         : at[len]   ? ", "
-                                     : " or ",
-                         (int)len, at);
-        used += n > 0 ? (size_t)n : 0;
-        at += len;
-    }
-}
-
-static bool is_one_of(const char *words, const char *value)
-{
-    size_t len = strlen(value);
-    for (const char *at = words; *at; at += strcspn(at, "|"), at += *at == '|')
-        if (strcspn(at, "|") == len && strncasecmp(at, value, len) == 0)
-            return true;
-    return false;
-}
-
 /* 1: the key is none of these. */
 static int parse_other_key(const struct options_program *program, struct settings *file,
                            const struct setting *s, struct err *e)
 {
     const struct option_other_key *other = program->other_keys;
-    char text[OPTION_WANTED_MAX] = "";
+    char text[OPTION_WANTED_MAX];
     while (other && other->key && strcmp(other->key, s->key) != 0)
         other++;
     if (!other || !other->key)
@@ -122,9 +97,9 @@ static int parse_other_key(const struct options_program *program, struct setting
         note_ignored(file, s->key);
         return 0;
     }
-    if (s->kind == SETTING_VALUE && is_one_of(other->words, s->value))
+    if (s->kind == SETTING_VALUE && option_word_index(other->words, s->value) >= 0)
         return 0;
-    name_words(other->words, text, sizeof text);
+    option_join_words(other->words, text, sizeof text);
     return err_set(e, ERR_USAGE, "%s: '%.*s' is not %s", s->where, OPTION_SHOWN, s->value, text);
 }
 

@@ -14,6 +14,13 @@ struct option_name {
 /* The next name of a column (which may be NULL); begin with an empty *name. */
 bool option_next_name(const char *column, struct option_name *name);
 
+/* Of "a|b|c" (which may be NULL): the index of `value`, in any case; -1: it is not there. */
+int option_word_index(const char *words, const char *value);
+/* "a, b or c" */
+void option_join_words(const char *words, char *text, size_t size);
+/* "a b c" */
+void option_print_words(const char *words, FILE *out);
+
 #define OPTION_WANTED_MAX 256
 /* A value that may be left out, and follows a '=' only: its metavar stands in brackets. */
 bool option_is_optional(const struct option_spec *spec);

@@ -28,8 +28,8 @@ static const struct option_spec specs[] = {
 #undef CONFIG_ROW
 };
 
-/* Keys of horovodrun's files that are no option's here. Its sample file has the second, which horovodrun does
- * not read. */
+/* Keys of horovodrun's files without an option here. horovodrun's sample file has the second key, and
+ * horovodrun itself does not read that key. */
 static const struct option_other_key other_keys[] = {
     {"controller", "gloo|mpi"}, {"logging.hide_timestamp", NULL}, {NULL, NULL}};
 

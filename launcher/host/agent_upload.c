@@ -319,7 +319,7 @@ int sent_agent_sweep_command(const struct sent_agent_want *want, bool now, char 
             "\"${TMPDIR-}\"/hvd-sent-%s.* /tmp/hvd-sent-%s.* "
             "\"${XDG_CACHE_HOME:-$HOME/.cache}\"/hvd/%s-*; do [ -O \"$d\" ] && [ ! -L \"$d\" ] || continue; "
             "a=$d/hvdagent; [ -x \"$a\" ] && exec \"$a\" sweep %s%s; "
-            /* a session that was killed while it removed that */
+            /* the rest of it: a session was killed while it removed the directory */
             "case $d in */hvd-sent-*) rm -rf \"$d\" ;; esac; done; "
             "for a in %s%s; do [ -f \"$a\" ] && [ -x \"$a\" ] && exec \"$a\" sweep %s%s; done; exit 0",
             want->job, want->job, want->job, HVD_VERSION, now ? "--now " : "", want->job, word,

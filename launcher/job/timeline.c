@@ -30,6 +30,7 @@ struct merging {
     char path[PATH_MAX], partial[PATH_MAX];
     int fd;
     time_t began; /* of the job; a file's time may be a tick before */
+    char **part;  /* the files that were added, which are removed at the end */
     uint32_t parts;
     int error; /* errno of what failed first */
 };
@@ -58,7 +59,7 @@ static void copy_events(struct merging *m, int fd, off_t size)
 {
     char bytes[1 << 16];
     off_t end = find_end(fd, size), at = 1;
-    put_bytes(m, m->parts++ ? "," : "[", 1);
+    put_bytes(m, m->parts > 1 ? "," : "[", 1);
     while (at < end && m->error == 0) {
         size_t most = end - at < (off_t)sizeof bytes ? (size_t)(end - at) : sizeof bytes;
         ssize_t n = pread(fd, bytes, most, at);
@@ -88,8 +89,20 @@ static int open_part(const struct merging *m, const char *path, off_t *size)
     return -1;
 }
 
-/* Adds the part of `who`, or removes the part that was added. false: there is none. */
-static bool treat_part(struct merging *m, const char *who, bool merged)
+static bool note_part(struct merging *m, const char *path)
+{
+    char **grown = reallocarray(m->part, m->parts + 1, sizeof *grown);
+    m->part = grown ? grown : m->part;
+    char *copy = grown ? strdup(path) : NULL;
+    if (copy)
+        m->part[m->parts++] = copy;
+    else
+        m->error = ENOMEM;
+    return copy;
+}
+
+/* false: `who` has no part here. */
+static bool add_part(struct merging *m, const char *who)
 {
     char path[PATH_MAX];
     struct err e = ERR_INIT;
@@ -97,9 +110,7 @@ static bool treat_part(struct merging *m, const char *who, bool merged)
     int fd = trace_path(m->path, who, path, sizeof path, &e) == 0 ? open_part(m, path, &size) : -1;
     if (fd < 0)
         return false;
-    if (merged)
-        (void)unlink(path);
-    else
+    if (note_part(m, path))
         copy_events(m, fd, size);
     close(fd);
     return true;
@@ -141,20 +152,20 @@ static struct numbers list_numbers(const struct job *j, const struct host *h)
     return n;
 }
 
-static bool treat_number(struct merging *m, uint32_t number, bool merged)
+static bool add_process(struct merging *m, uint32_t number)
 {
     char who[16];
     snprintf(who, sizeof who, "%u", number);
-    return treat_part(m, who, merged);
+    return add_part(m, who);
 }
 
-static bool treat_engine(struct merging *m, const struct host *h, bool merged)
+static void add_engine(struct merging *m, const struct host *h)
 {
     char who[80];
     snprintf(who, sizeof who, "engine.%.60s", h->label);
     for (char *c = who; *c; c++)
         *c = *c == '/' ? '_' : *c;
-    return treat_part(m, who, merged);
+    (void)add_part(m, who); /* one that had nothing to do has none */
 }
 
 /* Says which files of a host hvdrun cannot read. */
@@ -169,7 +180,7 @@ static void say_missing(const struct merging *m, const struct host *h, const str
                 h->label, path);
 }
 
-static void treat_all(struct merging *m, const struct job *j, bool merged)
+static void add_all(struct merging *m, const struct job *j)
 {
     for (uint32_t i = 0; i < j->host_count && m->error == 0; i++) {
         const struct host *h = &j->host[i];
@@ -178,9 +189,9 @@ static void treat_all(struct merging *m, const struct job *j, bool merged)
             continue;
         struct numbers n = list_numbers(j, h);
         for (uint32_t k = 0; k < n.count; k++)
-            found += treat_number(m, n.number[k], merged);
-        (void)treat_engine(m, h, merged);
-        if (!merged && found == 0 && n.count > 0 && h->ops != &transport_local)
+            found += add_process(m, n.number[k]);
+        add_engine(m, h);
+        if (found == 0 && n.count > 0 && h->ops != &transport_local)
             say_missing(m, h, &n);
         free(n.own);
     }
@@ -207,14 +218,18 @@ void timeline_collect(const struct job *j)
     m.error = open_merged(&m, j);
     if (m.error == ENOENT) /* hosts have that directory, and this one has not */
         m.error = 0;
-    treat_all(&m, j, false);
+    add_all(&m, j);
     if (m.fd >= 0)
         close_merged(&m);
     if (m.error)
         log_warning("--timeline-filename: cannot write %s: %s; the files of ranks and engines lie beside it",
                     m.path, strerror(m.error));
-    if (m.error || m.parts == 0)
-        return;
-    treat_all(&m, j, true);
-    log_say("hvdrun: the timeline is %s (%u processes)\n", m.path, m.parts);
+    else if (m.parts > 0)
+        log_say("hvdrun: the timeline is %s (%u processes)\n", m.path, m.parts);
+    for (uint32_t i = 0; i < m.parts; i++) {
+        if (!m.error)
+            (void)unlink(m.part[i]);
+        free(m.part[i]);
+    }
+    free(m.part);
 }

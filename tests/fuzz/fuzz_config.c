@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct settings file;
 
-static const struct settings *given(void *config, struct err *e)
+static struct settings *given(void *config, struct err *e)
 {
     (void)config;
     return e->code ? NULL : &file;

@@ -18,14 +18,14 @@
 
 static char path[SCRATCH_MAX];
 
-static void begin(void)
+static void make_file(void)
 {
     int fd = scratch_file(path, "exports");
     ck_assert_int_ge(fd, 0);
     close(fd);
 }
 
-static void end(void)
+static void remove_file(void)
 {
     unlink(path);
     memcpy(path + sizeof path - 7, "XXXXXX", 6);
@@ -259,7 +259,7 @@ int main(void)
     Suite *s = suite_create("exports");
     TCase *c = tcase_create("exports");
     tcase_set_timeout(c, 60);
-    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_checked_fixture(c, make_file, remove_file);
     tcase_add_test(c, each_way_gives_the_same);
     tcase_add_test(c, a_default_that_is_given_is_told);
     suite_add_tcase(s, c);
