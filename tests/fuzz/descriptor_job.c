@@ -45,6 +45,7 @@ static uint32_t ranks[JOB_HOSTS], world_size;
 /* ---- names that the simulation's network links to ------------------------------------------------------ */
 
 uint64_t sim_now;
+bool sim_steady;
 struct chance sim_timing;
 struct job job;
 
@@ -157,7 +158,7 @@ static void fence_region(bool on, const struct engine *engine)
 static void configure(struct place *p)
 {
     static uint8_t zeros[AUTH_KEY_SIZE];
-    static char *name[JOB_HOSTS] = {(char *)"x", (char *)"y", (char *)"z"}, *address = (char *)"127.0.0.1";
+    static char *name[JOB_HOSTS] = {(char *)"a", (char *)"b", (char *)"c"}, *address = (char *)"127.0.0.1";
     Hvd__HostRanks of[JOB_HOSTS], *host[JOB_HOSTS];
     Hvd__EngineConfig config = HVD__ENGINE_CONFIG__INIT;
     struct err e = ERR_INIT;
