@@ -4,24 +4,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/session/status/status_server.h"
-#include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/protocol/frame.h"
-#include "common/protocol/message.h"
+#include "common/status/status_address.h"
 
-#define NAME "abcdefghijklmnopqrstuvwxyz0123456789-"
+#define LISTENS     0x10000 /* of the kernel's flags of a socket */
+#define HVDRUNS_MAX 4096    /* that are looked at: everybody can take names */
+#define NAME        "abcdefghijklmnopqrstuvwxyz0123456789-"
 
 static int add_job(struct ctl_jobs *jobs, const char *name, uid_t uid, int directory)
 {
@@ -51,7 +46,7 @@ static int look_at(struct ctl_jobs *jobs, int user, const char *name, uid_t uid)
     if (fd < 0)
         return 0;
     if (strlen(name) < CTL_JOB_MAX && strspn(name, NAME) == strlen(name) && is_of(fd, uid) &&
-        fstatat(fd, INQUIRY_SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode)) {
+        fstatat(fd, STATUS_SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode)) {
         if (add_job(jobs, name, uid, fd) == 0)
             return 0;
         close(fd);
@@ -153,6 +148,82 @@ static int look_at_own(struct ctl_jobs *jobs, uid_t self)
     return rc;
 }
 
+/* ---- hvdruns ------------------------------------------------------------------------------------------- */
+
+/* Of a line of /proc/net/unix: the name, when a process listens there; else NULL. */
+static const char *find_listener(char *line)
+{
+    unsigned flags;
+    int at = 0;
+    line[strcspn(line, "\n")] = '\0';
+    if (sscanf(line, "%*s %*s %*s %x %*s %*s %*s %n", &flags, &at) != 1 || at == 0)
+        return NULL;
+    return flags & LISTENS ? line + at : NULL;
+}
+
+/* Each listens at a name of the kernel, and is in no directory. Of a user with too many, the rest is left
+ * out. */
+static int look_at_hvdruns(struct ctl_jobs *jobs, uid_t self)
+{
+    char *line = NULL;
+    size_t size = 0, most = jobs->count + HVDRUNS_MAX;
+    int rc = 0;
+    FILE *f = fopen("/proc/net/unix", "re");
+    while (f && rc == 0 && jobs->count < most && getline(&line, &size, f) > 0) {
+        const char *name = find_listener(line), *job;
+        uid_t uid;
+        if (name && status_address_parse(name, &uid, &job) && (self == 0 || uid == self) &&
+            strlen(job) < CTL_JOB_MAX)
+            rc = add_job(jobs, job, uid, -1);
+    }
+    if (f)
+        fclose(f);
+    free(line);
+    return rc;
+}
+
+static bool is_hvdrun(const struct ctl_job *job)
+{
+    return job->directory < 0;
+}
+
+/* Is it a session of the job of that hvdrun? */
+static bool is_session_of(const struct ctl_job *session, const struct ctl_job *hvdrun)
+{
+    size_t len = strlen(hvdrun->name);
+    return !is_hvdrun(session) && session->uid == hvdrun->uid &&
+           strncmp(session->name, hvdrun->name, len) == 0 && session->name[len] == '-' &&
+           session->name[len + 1] &&
+           strspn(session->name + len + 1, "0123456789") == strlen(session->name + len + 1);
+}
+
+static bool has_hvdrun(const struct ctl_jobs *jobs, const struct ctl_job *session)
+{
+    for (size_t i = 0; i < jobs->count; i++)
+        if (is_hvdrun(&jobs->item[i]) && is_session_of(session, &jobs->item[i]))
+            return true;
+    return false;
+}
+
+void ctl_jobs_keep(struct ctl_jobs *jobs, enum ctl_kind kind, const char *word)
+{
+    struct ctl_jobs kept = {calloc(jobs->count + 1, sizeof *kept.item), 0};
+    if (!kept.item)
+        return; /* more is shown than was asked for */
+    for (size_t i = 0; i < jobs->count; i++) {
+        const struct ctl_job *job = &jobs->item[i];
+        bool named = word && !is_hvdrun(job) && strcmp(job->name, word) == 0;
+        if (named || !(kind == CTL_SESSIONS ? is_hvdrun(job) : has_hvdrun(jobs, job)))
+            kept.item[kept.count++] = *job;
+        else if (!is_hvdrun(job))
+            close(job->directory);
+    }
+    free(jobs->item);
+    *jobs = kept;
+}
+
+/* ---- all of them --------------------------------------------------------------------------------------- */
+
 int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e)
 {
     uid_t self = geteuid();
@@ -162,6 +233,8 @@ int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e)
         rc = look_at_users(jobs, "/run/user", "");
     if (rc == 0 && self == 0)
         rc = look_at_users(jobs, "/tmp", "hvd-");
+    if (rc == 0)
+        rc = look_at_hvdruns(jobs, self);
     if (rc == 0 && jobs->count > 1)
         qsort(jobs->item, jobs->count, sizeof *jobs->item, by_name);
     if (rc == 0)
@@ -173,7 +246,8 @@ int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e)
 void ctl_jobs_free(struct ctl_jobs *jobs)
 {
     for (size_t i = 0; i < jobs->count; i++)
-        close(jobs->item[i].directory);
+        if (!is_hvdrun(&jobs->item[i]))
+            close(jobs->item[i].directory);
     free(jobs->item);
     *jobs = (struct ctl_jobs){NULL, 0};
 }
@@ -181,7 +255,7 @@ void ctl_jobs_free(struct ctl_jobs *jobs)
 /* With or without the host's index. */
 static bool is_name(const struct ctl_job *job, const char *word)
 {
-    const char *index = strrchr(job->name, '-');
+    const char *index = is_hvdrun(job) ? NULL : strrchr(job->name, '-');
     size_t len = strlen(word);
     return strcmp(job->name, word) == 0 ||
            (index && (size_t)(index - job->name) == len && strncmp(job->name, word, len) == 0);
@@ -206,125 +280,4 @@ size_t ctl_jobs_named(const struct ctl_jobs *jobs, const char *word, size_t *fir
 {
     size_t count = count_those(jobs, word, first, is_name);
     return count ? count : count_those(jobs, word, first, has_prefix);
-}
-
-/* ---- asking a session ---------------------------------------------------------------------------------- */
-
-#define READ_SIZE (64u << 10)
-#define NO_ANSWER "the session does not answer"
-
-/* By the directory's descriptor: whatever its path names by now, it is the one that was looked at. */
-static int connect_to(const struct ctl_job *job, int timeout_ms, struct err *e)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", job->directory,
-             INQUIRY_SOCKET_NAME);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return err_sys(e, errno, "cannot make a socket");
-    /* The limit of connect, too: a listener of another user may accept nothing. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        int saved = errno;
-        close(fd);
-        if (saved == EAGAIN)
-            return err_set(e, ERR_TIMEOUT, NO_ANSWER);
-        if (saved == ECONNREFUSED || saved == ENOENT)
-            return err_set(e, ERR_CLOSED, "job %s has ended", job->name);
-        return err_sys(e, saved, "cannot reach the session of job %s", job->name);
-    }
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == job->uid)
-        return fd;
-    close(fd);
-    return err_set(e, ERR_CLOSED, "what answers for job %s is not its user's", job->name);
-}
-
-int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, int timeout_ms,
-                 struct err *e)
-{
-    uint8_t bytes[FRAME_HEADER_SIZE + INQUIRY_MAX];
-    size_t size = hvd__inquiry__get_packed_size(inquiry);
-    struct frame f = {.length = (uint32_t)size, .kind = FRAME_CONTROL};
-    a->fd = -1;
-    buf_init(&a->in, FRAME_HEADER_SIZE + ANSWER_MAX + READ_SIZE);
-    if (size > INQUIRY_MAX - FRAME_HEADER_SIZE)
-        return err_set(e, ERR_USAGE, "too many ranks are asked for");
-    a->fd = connect_to(job, timeout_ms, e);
-    if (a->fd < 0)
-        return -1;
-    frame_encode_header(&f, bytes);
-    hvd__inquiry__pack(inquiry, bytes + FRAME_HEADER_SIZE);
-    if (send(a->fd, bytes, FRAME_HEADER_SIZE + size, MSG_NOSIGNAL) == (ssize_t)(FRAME_HEADER_SIZE + size))
-        return 0;
-    err_sys(e, errno, "cannot ask the session of job %s", job->name);
-    ctl_ask_close(a);
-    return -1;
-}
-
-void ctl_ask_close(struct ctl_ask *a)
-{
-    if (a->fd >= 0)
-        close(a->fd);
-    a->fd = -1;
-    buf_free(&a->in);
-}
-
-/* 1: more is there; 0: the session has closed; -1 with *e. */
-static int receive_bytes(struct ctl_ask *a, int timeout_ms, struct err *e)
-{
-    struct pollfd p = {.fd = a->fd, .events = POLLIN};
-    int rc = poll(&p, 1, timeout_ms);
-    if (rc == 0)
-        return err_set(e, ERR_TIMEOUT, NO_ANSWER);
-    if (rc < 0)
-        return errno == EINTR ? 1 : err_sys(e, errno, "cannot wait for an answer");
-    uint8_t *room = buf_reserve(&a->in, READ_SIZE);
-    if (!room)
-        return err_set(e, ERR_MEMORY, "no memory for an answer");
-    ssize_t n = recv(a->fd, room, READ_SIZE, 0);
-    if (n > 0)
-        buf_commit(&a->in, (size_t)n);
-    if (n < 0 && errno != EINTR)
-        return errno == ECONNRESET ? 0 : err_sys(e, errno, "cannot read an answer");
-    return n != 0;
-}
-
-Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e)
-{
-    struct frame f;
-    uint64_t until = clock_now() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * NSEC_PER_MSEC;
-    int rc = frame_decode(&a->in, &f, e);
-    for (; rc == 0; rc = frame_decode(&a->in, &f, e)) {
-        uint64_t now = clock_now();
-        int left = timeout_ms < 0 ? -1 : now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0;
-        rc = receive_bytes(a, left, e);
-        if (rc <= 0)
-            return NULL;
-    }
-    Hvd__Answer *answer = rc > 0 ? message_unpack_answer(f.payload, f.length, e) : NULL;
-    if (rc > 0)
-        buf_consume(&a->in, FRAME_HEADER_SIZE + f.length);
-    return answer;
-}
-
-Hvd__Answer *ctl_ask_status(const struct ctl_job *job, int timeout_ms, struct err *e)
-{
-    Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
-    Hvd__Answer *answer = NULL;
-    struct ctl_ask a;
-    inquiry.kind = HVD__INQUIRY__KIND__STATUS;
-    if (ctl_ask_open(&a, job, &inquiry, timeout_ms, e) < 0)
-        return NULL;
-    answer = ctl_ask_next(&a, timeout_ms, e);
-    if (answer && answer->body_case != HVD__ANSWER__BODY_STATUS) {
-        message_free(answer);
-        answer = NULL;
-    }
-    if (!answer)
-        err_set(e, ERR_CLOSED, "job %s has ended", job->name);
-    ctl_ask_close(&a);
-    return answer;
 }

@@ -1,4 +1,5 @@
-/* The jobs of this host, as hvdctl finds them: by the sockets in their directories (agent/guard/job_dir.h).
+/* The jobs of this host, as hvdctl finds them: by the sockets of their sessions and of their hvdruns
+ * (common/status/status_address.h).
  *
  * Users find their own jobs; root finds all jobs. The kernel tells jobs from forgeries: a directory must be
  * owned by the user whose number it has, no link is followed, and nothing is sent to a socket before the
@@ -9,17 +10,15 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/protocol/control.pb-c.h"
 
 #define CTL_JOB_MAX      96
 #define CTL_JOBS_OF_USER 1024
 
 struct ctl_job {
-    char name[CTL_JOB_MAX]; /* of its directory: JOB-HOST, HOST being the host's index in the job */
+    char name[CTL_JOB_MAX]; /* JOB-HOST, HOST being the host's index in the job; of hvdrun: JOB */
     uid_t uid;
-    int directory; /* a descriptor of it */
+    int directory; /* a descriptor of the session's directory; -1: this is hvdrun, which knows all hosts */
 };
 
 struct ctl_jobs {
@@ -27,29 +26,17 @@ struct ctl_jobs {
     size_t count;
 };
 
+/* Of a job that has its hvdrun here and a session, or several. */
+enum ctl_kind {
+    CTL_HVDRUNS, /* hvdrun stands for the sessions */
+    CTL_SESSIONS /* no hvdrun at all */
+};
+
 /* All of them, by name; what is left out is said on stderr. -1 with *e. */
 int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e);
+/* Leaves those of a kind; `word`: also the session of exactly that name, or NULL. */
+void ctl_jobs_keep(struct ctl_jobs *jobs, enum ctl_kind kind, const char *word);
 void ctl_jobs_free(struct ctl_jobs *jobs);
 /* How many have such a name, with or without the host's index; without any such, a name that begins so.
  * *first is the first of them. */
 size_t ctl_jobs_named(const struct ctl_jobs *jobs, const char *word, size_t *first);
-
-/* ---- asking a session ---------------------------------------------------------------------------------- */
-
-#define CTL_ANSWER_MS 5000 /* a session answers within that, or it is stopped */
-
-/* One inquiry, and its answers as they come. */
-struct ctl_ask {
-    int fd;
-    struct buf in;
-};
-
-/* Connects to the job's session and asks. -1 with *e: ERR_CLOSED, the session has gone. */
-int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, int timeout_ms,
-                 struct err *e);
-/* The next answer, freed by message_free. NULL with *e, or when the session has closed the connection (no
- * code in *e). `timeout_ms` -1: waits for as long as the job lives. */
-Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e);
-void ctl_ask_close(struct ctl_ask *a);
-/* The one answer about the state of a job. */
-Hvd__Answer *ctl_ask_status(const struct ctl_job *job, int timeout_ms, struct err *e);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/ctl/jobs.h"
+#include "agent/ctl/ask.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/ranks.h"
@@ -74,20 +74,28 @@ static void print_answer(struct logs *l, const Hvd__Answer *a)
         print_part(l, a->output);
 }
 
-/* Of --rank, those that are here. NULL with *e. */
-static uint32_t *choose_ranks(const char *list, const Hvd__JobStatus *s, size_t *count, struct err *e)
+/* Of --rank, those of the job that answer. NULL with *e. */
+static uint32_t *choose_ranks(const char *list, const struct ctl_answers *all, size_t *count, struct err *e)
 {
-    uint32_t highest, *rank = calloc(s->n_rank ? s->n_rank : 1, sizeof *rank);
+    uint32_t highest, *rank;
+    size_t most = 1;
     *count = 0;
+    for (size_t k = 0; k < all->count; k++)
+        most += all->item[k]->status->n_rank;
+    rank = calloc(most, sizeof *rank);
     if (!rank)
         err_set(e, ERR_MEMORY, "no memory for a list of ranks");
     else if (list && ranks_check(list, &highest, e) < 0)
         err_wrap(e, "--rank");
-    for (size_t i = 0; e->code == 0 && i < s->n_rank; i++)
-        if (!list || ranks_listed(list, s->rank[i]->rank))
-            rank[(*count)++] = s->rank[i]->rank;
+    for (size_t k = 0; e->code == 0 && k < all->count; k++) {
+        const Hvd__JobStatus *s = all->item[k]->status;
+        for (size_t i = 0; i < s->n_rank; i++)
+            if (!list || ranks_listed(list, s->rank[i]->rank))
+                rank[(*count)++] = s->rank[i]->rank;
+    }
     if (e->code == 0 && *count == 0 && list)
-        err_set(e, ERR_HOST, "none of the ranks %s of job %s is on this host", list, s->job);
+        err_set(e, ERR_HOST, "none of the ranks %s of job %s is on this host", list,
+                all->item[0]->status->job);
     if (e->code == 0)
         return rank;
     free(rank);
@@ -116,12 +124,13 @@ static int read_all(struct logs *l, struct ctl_ask *a, struct err *e)
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
     Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
-    Hvd__Answer *status = ctl_ask_status(job, CTL_ANSWER_MS, e);
+    struct ctl_answers all;
     struct ctl_ask a;
     size_t count = 0;
-    uint32_t *rank = status ? choose_ranks(c->rank, status->status, &count, e) : NULL;
+    int known = ctl_ask_status(job, CTL_ANSWER_MS, &all, e);
+    uint32_t *rank = known == 0 ? choose_ranks(c->rank, &all, &count, e) : NULL;
     struct logs l = {.config = c, .foreign = job->uid != geteuid(), .tag = count > 1};
-    message_free(status);
+    ctl_answers_free(&all);
     if (!rank)
         return 1;
     inquiry.kind = HVD__INQUIRY__KIND__OUTPUT;

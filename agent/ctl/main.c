@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
@@ -18,9 +19,23 @@
 
 /* ---- one job ------------------------------------------------------------------------------------------- */
 
+/* hvdrun speaks for its sessions, but where the ranks of this host are meant. */
+static size_t choose_jobs(struct ctl_jobs *jobs, const char *word, enum ctl_kind kind, size_t *at,
+                          struct err *e)
+{
+    if (ctl_jobs_find(jobs, e) < 0)
+        return 0;
+    ctl_jobs_keep(jobs, kind, word);
+    size_t matches = ctl_jobs_named(jobs, word, at);
+    if (matches > 0 || kind == CTL_HVDRUNS)
+        return matches;
+    ctl_jobs_free(jobs);
+    return choose_jobs(jobs, word, CTL_HVDRUNS, at, e);
+}
+
 /* The only job whose name is that, or begins so; its directory is the caller's to close. -1 with *e; 1,
  * likewise: there is none. */
-static int find_job(const char *word, struct ctl_job *found, struct err *e)
+static int find_job(const char *word, enum ctl_kind kind, struct ctl_job *found, struct err *e)
 {
     struct ctl_jobs jobs;
     size_t at = 0;
@@ -28,9 +43,9 @@ static int find_job(const char *word, struct ctl_job *found, struct err *e)
         err_set(e, ERR_USAGE, "which job?");
         return err_hint(e, "hvdctl ps lists them");
     }
-    if (ctl_jobs_find(&jobs, e) < 0)
+    size_t matches = choose_jobs(&jobs, word, kind, &at, e);
+    if (e->code)
         return -1;
-    size_t matches = ctl_jobs_named(&jobs, word, &at);
     if (matches == 1) {
         *found = jobs.item[at];
         jobs.item[at].directory = -1;
@@ -51,22 +66,28 @@ static int find_job(const char *word, struct ctl_job *found, struct err *e)
 
 static int run_status(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
-    struct ctl_seen seen = {job->uid, ctl_ask_status(job, CTL_ANSWER_MS, e), -1};
-    if (!seen.answer)
+    struct ctl_answers all;
+    if (ctl_ask_status(job, CTL_ANSWER_MS, &all, e) < 0)
         return EXIT_REFUSED;
-    if (c->json)
-        show_status_json(stdout, &seen);
+    struct ctl_seen *seen = calloc(all.count, sizeof *seen);
+    for (size_t i = 0; seen && i < all.count; i++)
+        seen[i] = (struct ctl_seen){job->uid, all.item[i], -1};
+    if (!seen)
+        err_set(e, ERR_MEMORY, "no memory for %zu hosts", all.count);
+    else if (c->json)
+        show_status_json(stdout, seen, all.count);
     else
-        show_status(stdout, &seen);
-    message_free(seen.answer);
-    return 0;
+        show_status(stdout, seen, all.count);
+    free(seen);
+    ctl_answers_free(&all);
+    return e->code ? EXIT_REFUSED : 0;
 }
 
 static int run_on_job(const struct ctl_config *c, struct err *e,
                       int (*run)(const struct ctl_config *c, const struct ctl_job *job, struct err *e))
 {
     struct ctl_job job;
-    int rc = find_job(c->job, &job, e);
+    int rc = find_job(c->job, run == ctl_leave ? CTL_SESSIONS : CTL_HVDRUNS, &job, e);
     if (rc > 0 && run == run_status && ctl_waiting(c)) {
         err_clear(e);
         return 0;
@@ -74,7 +95,8 @@ static int run_on_job(const struct ctl_config *c, struct err *e,
     if (rc != 0)
         return e->code == ERR_USAGE ? EXIT_USAGE : EXIT_REFUSED;
     int status = run(c, &job, e);
-    close(job.directory);
+    if (job.directory >= 0)
+        close(job.directory);
     return status;
 }
 
@@ -85,7 +107,7 @@ static int run_ps(const struct ctl_config *c, struct err *e)
     struct ctl_look now;
     if (ctl_is_elsewhere(c))
         return ctl_go_there(c, e);
-    if (ctl_look(&now, e) < 0)
+    if (ctl_look(&now, CTL_HVDRUNS, e) < 0)
         return EXIT_REFUSED;
     ctl_look_compare(&now, NULL);
     if (c->json)
@@ -104,7 +126,7 @@ static int run_metrics(const struct ctl_config *c, struct err *e)
     Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
     if (c->json)
         return run_ps(c, e);
-    if (ctl_look(&now, e) < 0)
+    if (ctl_look(&now, CTL_SESSIONS, e) < 0)
         return EXIT_REFUSED;
     question.body_case = HVD__DAEMON__BODY_QUERY;
     question.query = &query;

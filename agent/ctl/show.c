@@ -222,21 +222,12 @@ static void show_memberships(FILE *out, const Hvd__JobStatus *s)
     }
 }
 
-void show_status(FILE *out, const struct ctl_seen *seen)
+static void show_host(FILE *out, const Hvd__JobStatus *s)
 {
-    const Hvd__JobStatus *s = seen->answer->status;
-    char words[4096], text[40];
-    message_printable(&seen->answer->status->base);
-    fprintf(out, "job %s of %s: %s\n", s->job, show_user(seen->uid, text, sizeof text), s->phase);
-    fprintf(out, "command: %s\n", format_command(s, words, sizeof words));
-    fprintf(out, "host: %s, number %u of %u; %u of the job's %u ranks run here%s", s->host, s->host_index,
-            s->hosts, show_live_ranks(s), s->size, s->epoch ? "" : "\n");
-    if (s->epoch)
-        fprintf(out, "; restart %u\n", s->epoch);
     fprintf(out, "processes: session %u, guard %u", s->session_pid, s->guard_pid);
     if (s->engine_pid)
         fprintf(out, ", engine %u", s->engine_pid);
-    fprintf(out, "; held together by %s\n", s->containment);
+    fprintf(out, "%s%s\n", *s->containment ? "; held together by " : "", s->containment);
     if (s->elastic)
         show_memberships(out, s);
     if (s->gpus[0])
@@ -246,6 +237,26 @@ void show_status(FILE *out, const struct ctl_seen *seen)
         rank_line(out, s->rank[i], s->elastic, &wide);
     if (s->counters)
         show_counters(out, s->counters);
+}
+
+void show_status(FILE *out, const struct ctl_seen *seen, size_t count)
+{
+    const Hvd__JobStatus *first = seen[0].answer->status;
+    char words[4096], text[40];
+    for (size_t i = 0; i < count; i++)
+        message_printable(&seen[i].answer->status->base);
+    fprintf(out, "job %s of %s: %s\n", first->job, show_user(seen[0].uid, text, sizeof text), first->phase);
+    fprintf(out, "command: %s\n", format_command(first, words, sizeof words));
+    for (size_t i = 0; i < count; i++) {
+        const Hvd__JobStatus *s = seen[i].answer->status;
+        fprintf(out, "%shost: %s, number %u of %u; %u of the job's %u ranks run here%s", i ? "\n" : "",
+                s->host, s->host_index, s->hosts, show_live_ranks(s), s->size, s->epoch ? "" : "\n");
+        if (s->epoch)
+            fprintf(out, "; restart %u\n", s->epoch);
+        if (count > 1 && strcmp(s->phase, first->phase) != 0)
+            fprintf(out, "phase: %s\n", s->phase);
+        show_host(out, s);
+    }
 }
 
 void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, int columns)
@@ -351,7 +362,8 @@ static void memberships_json(struct json *j, const Hvd__JobStatus *s)
     json_end(j);
 }
 
-static void job_json(struct json *j, const struct ctl_seen *seen)
+/* `others`: hosts of the same job. */
+static void job_json(struct json *j, const struct ctl_seen *seen, size_t others)
 {
     const Hvd__JobStatus *s = seen->answer->status;
     char user[40];
@@ -386,6 +398,12 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
     json_end(j);
     if (s->counters)
         counters_json(j, s->counters, s->counters_ms);
+    if (others > 0) {
+        json_array(j, "other_hosts");
+        for (size_t i = 1; i <= others; i++)
+            job_json(j, &seen[i], 0);
+        json_end(j);
+    }
     json_end(j);
 }
 
@@ -395,13 +413,13 @@ void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count)
     json_begin(&j, out);
     json_array(&j, NULL);
     for (size_t i = 0; i < count; i++)
-        job_json(&j, &seen[i]);
+        job_json(&j, &seen[i], 0);
     json_end(&j);
 }
 
-void show_status_json(FILE *out, const struct ctl_seen *seen)
+void show_status_json(FILE *out, const struct ctl_seen *seen, size_t count)
 {
     struct json j;
     json_begin(&j, out);
-    job_json(&j, seen);
+    job_json(&j, seen, count - 1);
 }

@@ -7,7 +7,7 @@
 #include "common/base/json.h"
 #include "common/protocol/control.pb-c.h"
 
-/* A job as it is now. */
+/* A job as it is now on one host. */
 struct ctl_seen {
     uid_t uid;
     Hvd__Answer *answer; /* with its status; owned */
@@ -18,8 +18,9 @@ struct ctl_seen {
 const char *show_user(uid_t uid, char *text, size_t size);
 void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count);
-void show_status(FILE *out, const struct ctl_seen *seen);
-void show_status_json(FILE *out, const struct ctl_seen *seen);
+/* One job; `count` of its hosts, from 1. */
+void show_status(FILE *out, const struct ctl_seen *seen, size_t count);
+void show_status_json(FILE *out, const struct ctl_seen *seen, size_t count);
 /* Jobs and their ranks on one screen of so many lines and columns; a narrow one shows no users. */
 void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, int columns);
 /* Ranks of the job that have not ended here. */

@@ -122,7 +122,7 @@ int ctl_top(const struct ctl_config *c, struct err *e)
     struct ctl_look before = {.seen = NULL}, now;
     open_screen(c);
     for (int64_t i = 0; c->count == 0 || i < c->count; i++) {
-        if ((i > 0 && !wait_for_next(c, &before)) || ctl_look(&now, e) < 0)
+        if ((i > 0 && !wait_for_next(c, &before)) || ctl_look(&now, CTL_HVDRUNS, e) < 0)
             break;
         ctl_look_compare(&now, i > 0 ? &before : NULL);
         print_look(c, &now);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "agent/ctl/jobs.h"
 #include "common/protocol/message.h"
@@ -89,6 +90,7 @@ void ctl_leave_all(const struct ctl_config *c)
     struct err e = ERR_INIT; /* jobs that are not elastic refuse, and run on */
     if (ctl_jobs_find(&jobs, &e) < 0)
         return;
+    ctl_jobs_keep(&jobs, CTL_SESSIONS, NULL);
     for (size_t i = 0; i < jobs.count; i++) {
         err_clear(&e);
         if (ask_leave(c, &jobs.item[i], &e) == 0 && !c->json)

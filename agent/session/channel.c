@@ -214,6 +214,7 @@ static const char *on_arrival(struct session *s, const Hvd__Control *m)
     X(RANK_ENDED, FROM(WAITING, KILLING), IN(LEAVING), false, on_rank_ended)                                 \
     X(TEARDOWN, FROM(READY, KILLING), IN(LEAVING), false, on_teardown)                                       \
     X(INSPECT, FROM(WAITING, KILLING), IN(LEAVING), true, session_inspect)                                   \
+    X(STATUS_WANTED, FROM(READY, KILLING), IN(LEAVING), false, session_tell_status)                          \
     X(BYE, IN(LEAVING), IN(OVER), true, on_bye)
 
 #define LEGAL_ROW(body, heard, late, once, handler) {HVD__CONTROL__BODY_##body, heard, late, once},

@@ -8,6 +8,7 @@
 #include "agent/session/parts.h"
 #include "common/base/clock.h"
 #include "common/protocol/message.h"
+#include "common/status/status_server.h"
 
 #define SEEN_MAX 32 /* memberships that are kept */
 
@@ -141,21 +142,14 @@ void session_tell_memberships(struct session *s, Hvd__JobStatus *out)
 const char *session_ask_resize(struct session *s, uint32_t ranks, const char *by)
 {
     const Hvd__Spawn *spawn = s->spawn;
-    char *why = s->elastic->why;
-    size_t room = sizeof s->elastic->why;
+    const char *why;
     if (!spawn || !spawn->elastic)
-        return "the job is not elastic: it was started without --min-np, --max-np and "
-               "--host-discovery-script";
+        return STATUS_NOT_ELASTIC;
     if (s->fsm.state > SESSION_DONE || s->launcher.lost)
         return "the job ends";
-    if (ranks < spawn->least || ranks == 0) {
-        snprintf(why, room, "%u ranks are less than --min-np %u", ranks, spawn->least);
+    why = status_refuse_ranks(ranks, spawn->least, spawn->most, s->elastic->why, sizeof s->elastic->why);
+    if (why)
         return why;
-    }
-    if (spawn->most && ranks > spawn->most) {
-        snprintf(why, room, "%u ranks are more than --max-np %u", ranks, spawn->most);
-        return why;
-    }
     Hvd__Resize resize = HVD__RESIZE__INIT;
     resize.ranks = ranks;
     resize.by = (char *)(uintptr_t)by;

@@ -155,7 +155,9 @@ Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
 /* stacks.c: where the workers are, for the launcher's Inspect. */
 const char *session_inspect(struct session *s, const Hvd__Control *m);
 
-/* status/status.c: answers hvdctl. Keeps what a rank wrote. */
+/* status.c: answers hvdctl, and the launcher. */
+const char *session_tell_status(struct session *s, const Hvd__Control *m);
+/* Keeps what a rank wrote. */
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
 

@@ -1,10 +1,9 @@
 /* Wishes of users for an elastic job that runs: another number of ranks (hvdctl resize), or that the ranks
  * of a host leave (hvdctl leave and drain, a signal to the session). Ranks leave at their next commit. */
 #include "common/base/log.h"
+#include "common/status/status_server.h"
 #include "launcher/elastic/elastic.h"
 #include "launcher/elastic/state.h"
-
-static const char NOT_ELASTIC[] = "the job is not elastic";
 
 /* Ranks beyond the new number leave, the highest first; workers that are no ranks yet go before those. */
 static void mark_surplus(struct job *j)
@@ -25,23 +24,29 @@ static void mark_surplus(struct job *j)
     }
 }
 
-const char *wish_resize(struct job *j, struct host *h, const Hvd__Control *m)
+const char *elastic_ask_resize(struct job *j, uint32_t ranks, const char *by, char *why, size_t size)
 {
     struct elastic *s = elastic_of(j);
-    uint32_t ranks = m->resize->ranks;
     if (!j->config->elastic)
-        return NOT_ELASTIC;
-    if (ranks < (uint64_t)j->config->min_np || (j->config->max_np && ranks > (uint64_t)j->config->max_np))
-        return "that many ranks are not allowed";
+        return STATUS_NOT_ELASTIC;
+    if (status_refuse_ranks(ranks, (uint32_t)j->config->min_np, (uint32_t)j->config->max_np, why, size))
+        return why;
     if (!elastic_goes_on(j))
-        return NULL;
-    log_printable(m->resize->by);
-    log_say("hvdrun: %.60s asks for %u rank%s (hvdctl resize)\n", m->resize->by, ranks,
-            ranks == 1 ? "" : "s");
+        return "the job ends";
+    log_say("hvdrun: %.60s asks for %u rank%s (hvdctl resize)\n", by, ranks, ranks == 1 ? "" : "s");
     s->wanted = ranks;
     mark_surplus(j);
     elastic_note(j);
     return NULL;
+}
+
+const char *wish_resize(struct job *j, struct host *h, const Hvd__Control *m)
+{
+    static char why[120];
+    (void)h;
+    log_printable(m->resize->by);
+    bool ends = j->config->elastic && !elastic_goes_on(j);
+    return ends ? NULL : elastic_ask_resize(j, m->resize->ranks, m->resize->by, why, sizeof why);
 }
 
 const char *wish_leave(struct job *j, struct host *h, const Hvd__Control *m)
@@ -49,7 +54,7 @@ const char *wish_leave(struct job *j, struct host *h, const Hvd__Control *m)
     struct elastic *s = elastic_of(j);
     struct elastic_host *own = elastic_host_of(j, h);
     if (!j->config->elastic)
-        return NOT_ELASTIC;
+        return STATUS_NOT_ELASTIC;
     if (!elastic_goes_on(j) || own->leaves)
         return NULL;
     log_printable(m->leave->reason);

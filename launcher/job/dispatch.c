@@ -246,8 +246,8 @@ static void on_data(void *ctx, struct host *h, const struct frame *f)
     if (f->stream == STREAM_FILE || !job_rank_of_host(j, h, f->rank))
         err_set(&e, ERR_PROTOCOL, "it sent bytes of stream %u of rank %u, which it does not run",
                 (unsigned)f->stream, f->rank);
-    else
-        (void)output_frame(j->output, f, &e);
+    else if (output_frame(j->output, f, &e) == 0)
+        status_keep_output(j, f);
     if (e.code)
         host_give_up(h, &e);
 }

@@ -285,6 +285,7 @@ static void drain_output(void *owner)
 static void finish_job(void *owner)
 {
     struct job *j = owner;
+    JOB_PARTS_CALL(j, done, j);
     job_timers_close(j);
     terminal_restore();
     signals_rest(j->signals);

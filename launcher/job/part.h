@@ -45,7 +45,8 @@ struct job_part {
     void (*ending)(struct job *j);                         /* Teardown is about to be sent */
     void (*host_ended)(struct job *j, struct host *h, const Hvd__Ended *m);
     void (*host_closed)(struct job *j, struct host *h);
-    void (*say)(const struct job *j);                    /* to the user, after the report of the job */
+    void (*done)(struct job *j);      /* all is over; closes handles, and the loop runs once more */
+    void (*say)(const struct job *j); /* to the user, after the report of the job */
     void (*report)(const struct job *j, struct json *w); /* members of --report */
     void (*report_rank)(const struct job *j, uint32_t rank, struct json *w);
     void (*free)(struct job *j); /* frees the memory to which the state points */

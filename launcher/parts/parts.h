@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/protocol/frame.h"
 #include "launcher/job/part.h"
 
 /* clang-format off */
@@ -23,7 +24,8 @@
     X(stack_dump)      \
     X(debugger)        \
     X(sweep)           \
-    X(leftovers)
+    X(leftovers)       \
+    X(status)
 /* clang-format on */
 
 #define AS_DECLARATION(name) extern const struct job_part part_##name;
@@ -110,3 +112,8 @@ void sweep_skip(struct job *j);
 
 /* Has a host named any? */
 bool leftovers_exist(const struct job *j);
+
+/* ---- status.c ------------------------------------------------------------------------------------------ */
+
+/* Keeps what a rank wrote, for hvdctl logs. */
+void status_keep_output(struct job *j, const struct frame *f);

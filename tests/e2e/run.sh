@@ -28,12 +28,13 @@ contain=$BUILD/tests/contain
 trap 'exit 130' INT TERM HUP PIPE
 trap 'rm -rf "${work:-}" "${E2E_RUNTIME:-}"' EXIT # until there is more
 mkdir -p "$BUILD/e2e"
-work=$(mktemp -d "$BUILD/e2e/run.XXXXXX") || exit 2
-chmod 755 "$work"
+# Names that are known before there is such a directory: a signal at any moment removes it.
+work=$BUILD/e2e/run.$$.$RANDOM
+mkdir -m 755 "$work" || { work=; exit 2; }
 export BUILD top work
 # Of the cases, and short: the path of a socket has 108 bytes.
-E2E_RUNTIME=$(mktemp -d /tmp/hvdrt.XXXXXX) || exit 2
-chmod 755 "$E2E_RUNTIME"
+E2E_RUNTIME=/tmp/hvdrt.$$.$RANDOM
+mkdir -m 755 "$E2E_RUNTIME" || { E2E_RUNTIME=; exit 2; }
 export E2E_RUNTIME
 export E2E_SANITIZE=${SANITIZE:-}
 declare -A hosts_choice hosts_kind hosts_up # of a family of addresses, v4 or v6: ns, loop or why there are none; those to take down

@@ -55,6 +55,67 @@ case_a_name_that_the_user_gave() {
     bad_input "^hvdrun: --job-name 'My Job': a name is 1 to 32 of a-z, 0-9 and -$" --job-name 'My Job' touch "$T/started"
 }
 
+# Two sessions of one job; hvdrun is asked for both.
+case_all_hosts_of_a_job_where_it_was_started() {
+    start -np 3 --job-name both -H localhost:2,127.0.0.1:1 sh -c "$ticking"
+    until_out 10 ready 3
+    ctl ps
+    expect_count 1 '^both-[0-9a-f]{12} +[^ ]+ +localhost +2/3 running ' "$T/shown"
+    expect_count 1 '^both-[0-9a-f]{12} +[^ ]+ +127.0.0.1 +1/3 running ' "$T/shown"
+    ctl status both
+    expect_count 1 '^host: localhost, number 0 of 2; 2 of the job.s 3 ranks run here' "$T/shown"
+    expect_count 1 '^host: 127.0.0.1, number 1 of 2; 1 of the job.s 3 ranks run here' "$T/shown"
+    expect_count 3 '^ +[0-2] +[0-9]+ [a-z ]+ ' "$T/shown"
+    job=$(sed -n 's/^job \([^ ]*\) of.*/\1/p' "$T/shown")
+    ctl status "$job-1"
+    expect_count 1 '^host: ' "$T/shown"
+    expect_count 1 '^host: 127.0.0.1, ' "$T/shown"
+    ctl logs both
+    expect_shown '0: ready 0' '1: ready 1' '2: ready 2'
+    ctl logs -r 2 both
+    expect_shown 'ready 2'
+    ctl resize both 2
+    expect_status 1
+    expect_count 1 "^hvdctl: job $job: the job is not elastic: " "$T/shown.err"
+    ctl kill both
+    expect_status 0
+    stop_status
+    expect_status 125
+    expect_err '^hvdrun: .* ended the job with hvdctl$'
+    expect_count 3 'got TERM' "$T/out"
+}
+
+case_a_host_that_is_silent_has_its_last_figures() {
+    start -np 2 --job-name still --heartbeat-timeout 20 -H localhost:1,127.0.0.1:1 sh -c "$ticking"
+    until_out 10 ready 2
+    ctl status still
+    local session
+    session=$(sed -n '/^host: 127.0.0.1/,$s/^processes: session \([0-9]*\),.*/\1/p' "$T/shown")
+    kill -STOP "$session"
+    mark_time
+    ctl ps
+    expect_within 4
+    kill -CONT "$session"
+    expect_count 1 '^still-[0-9a-f]{12} .* localhost +1/2 running ' "$T/shown"
+    expect_count 1 '^still-[0-9a-f]{12} .* 127.0.0.1 +1/2 no answer ' "$T/shown"
+    ctl ps
+    expect_count 1 '^still-[0-9a-f]{12} .* 127.0.0.1 +1/2 running ' "$T/shown"
+    end
+}
+
+# A host that cannot be reached for now, and no epoch after the end by hvdctl.
+case_a_job_that_is_on_its_way() {
+    printf '#!/bin/sh\nexec sleep 30\n' > "$T/rsh" && chmod +x "$T/rsh"
+    start -np 1 --job-name way --max-restarts 3 --rsh "$T/rsh {host}" -H 192.0.2.1:1 true
+    shown() { ctl ps && grep -q '^way-' "$T/shown"; }
+    until_true 5 shown || fail "hvdctl ps does not show the job: $(cat "$T/shown")"
+    expect_count 1 '^way-[0-9a-f]{12} +[^ ]+ +192.0.2.1 +0/0 [a-z]+ .* true$' "$T/shown"
+    ctl kill way
+    stop_status
+    expect_status 125
+    expect_count 1 'ended the job with hvdctl' "$T/err"
+}
+
 # On a terminal of 80 columns, then of 120; a key ends it.
 case_top_on_a_terminal() {
     command -v python3 > /dev/null || skip "no python3 here"
@@ -119,9 +180,9 @@ case_a_rank_that_ended_is_told() {
 
 case_what_was_reduced_and_who_is_waited_for() {
     command -v python3 > /dev/null || skip "no python3 here"
-    start -np 3 "$BUILD/tests/laggard" 6000 1
+    start --job-name laggard -np 3 "$BUILD/tests/laggard" 6000 1
     stalled() {
-        job=$("$CTL" ps --json | sed -n 's/^ *"job": "\(.*\)",$/\1/p' | head -n 1)
+        job=$("$CTL" ps | awk '/^laggard-/ { print $1 }')
         [ -n "$job" ] && ctl status "$job" && grep -q '^stall: ' "$T/shown"
     }
     until_true 10 stalled || fail "no stall is shown: $(cat "$T/shown" "$T/shown.err")"

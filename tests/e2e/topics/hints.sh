@@ -114,10 +114,10 @@ case_a_temporary_directory_that_is_full_or_read_only() {
 }
 
 case_ranks_that_go_on_after_an_interrupt() {
-    start --grace 30 -np 2 sh -c 'trap "" INT TERM; echo ready; while :; do sleep 0.2; done'
+    start --grace 8 -np 2 sh -c 'trap "" INT TERM; echo ready; while :; do sleep 0.2; done'
     until_out 10 ready 2
     kill -INT $pid
-    until_true 5 grep -qE '^hvdrun: 2 ranks still run; hvdrun kills them in 29.5 s, and at once after another \^C$' "$T/err" ||
+    until_true 5 grep -qE '^hvdrun: 2 ranks still run; hvdrun kills them in 7.5 s, and at once after another \^C$' "$T/err" ||
         fail 'nobody says how long it takes'
     mark_time
     kill -INT $pid

@@ -54,7 +54,7 @@ files() {
 
 tested() { # COMMAND...: in a session of its own, as a terminal's foreground group; $pid is its first process
     WHOSE_TESTS=$T CHECK_LOG=$T/check.log XDG_RUNTIME_DIR=$T/runtime MAKEFLAGS='' \
-        env --default-signal=INT,QUIT,HUP -u TMPDIR -u RUN_CONTAINED -u TEST_TIMES -u VERBOSE -u HVD_TEST_CASE setsid "${hidden[@]}" "$@" > "$T/tests.out" 2>&1 < /dev/null &
+        env --default-signal=INT,QUIT,HUP -u TMPDIR -u RUN_CONTAINED -u TEST_TIMES -u VERBOSE -u CASE -u HVD_TEST_CASE setsid "${hidden[@]}" "$@" > "$T/tests.out" 2>&1 < /dev/null &
     pid=$!
 }
 

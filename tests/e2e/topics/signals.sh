@@ -17,7 +17,7 @@ case_interrupt_reaches_the_workers() {
 }
 
 case_a_second_interrupt_kills() {
-    start --grace 60 -np 2 sh -c "$stubborn"
+    start --grace 8 -np 2 sh -c "$stubborn" # less than the tests' own grace when they are ended
     until_out 5 ready 2
     kill -INT $pid
     sleep 0.3

@@ -3,6 +3,8 @@
  * needs: ctl agent */
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +12,16 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/ctl/ask.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
-#include "agent/session/status/status_server.h"
-#include "agent/session/status/output_history.h"
 #include "agent/guard/job_dir.h"
 #include "common/protocol/message.h"
+#include "common/status/output_history.h"
+#include "common/status/status_address.h"
 #include "tests/unit/scratch.h"
 
 static int parse(struct ctl_config *c, struct err *e, const char *line)
@@ -86,6 +90,127 @@ START_TEST(a_job_is_found_by_its_name_or_the_beginning_of_it)
 }
 END_TEST
 
+/* ---- hvdruns, which stand for the sessions of their jobs ----------------------------------------------- */
+
+static const struct {
+    const char *name; /* in /proc/net/unix */
+    bool is;
+    uid_t uid;
+    const char *job;
+} addresses[] = {{"@hvdrun-0-train", true, 0, "train"},
+                 {"@hvdrun-4294967294-a-b-c", true, 4294967294u, "a-b-c"},
+                 {"@hvdrun-4294967295-a", false, 0, ""},
+                 {"@hvdrun-18446744073709551617-a", false, 0, ""},
+                 {"@hvdrun-7-", false, 0, ""},
+                 {"@hvdrun--7-a", false, 0, ""},
+                 {"@hvdrun- 7-a", false, 0, ""},
+                 {"@hvdrun-7", false, 0, ""},
+                 {"@hvdrun-7-a@b", false, 0, ""},
+                 {"@hvdrun-7-A", false, 0, ""},
+                 {"@hvdrun-7-a\033[2J", false, 0, ""},
+                 {"/tmp/hvdrun-7-a", false, 0, ""},
+                 {"@hvdru", false, 0, ""}};
+
+START_TEST(addresses_name_a_user_and_a_job)
+{
+    uid_t uid;
+    const char *job;
+    ck_assert_int_eq(status_address_parse(addresses[_i].name, &uid, &job), addresses[_i].is);
+    if (!addresses[_i].is)
+        return;
+    ck_assert_uint_eq(uid, addresses[_i].uid);
+    ck_assert_str_eq(job, addresses[_i].job);
+    struct status_address a;
+    status_address_of(&a, uid, job);
+    ck_assert_uint_eq(a.size, offsetof(struct sockaddr_un, sun_path) + strlen(addresses[_i].name));
+    ck_assert_mem_eq(a.un.sun_path + 1, addresses[_i].name + 1, strlen(addresses[_i].name) - 1);
+}
+END_TEST
+
+static const struct {
+    enum ctl_kind kind;
+    const char *word, *left;
+} kept[] = {{CTL_HVDRUNS, NULL, "0 a 1000 a-0 0 a-b-0 0 c-0 "},
+            {CTL_HVDRUNS, "a-1", "0 a 0 a-1 1000 a-0 0 a-b-0 0 c-0 "},
+            {CTL_HVDRUNS, "a", "0 a 1000 a-0 0 a-b-0 0 c-0 "},
+            {CTL_SESSIONS, "a", "0 a-0 0 a-1 1000 a-0 0 a-b-0 0 c-0 "},
+            {CTL_SESSIONS, NULL, "0 a-0 0 a-1 1000 a-0 0 a-b-0 0 c-0 "}};
+
+START_TEST(of_a_job_either_hvdrun_or_the_sessions_are_kept)
+{
+    static const struct ctl_job all[] = {{"a", 0, -1},     {"a-0", 0, 0},   {"a-1", 0, 0},
+                                         {"a-0", 1000, 0}, {"a-b-0", 0, 0}, {"c-0", 0, 0}};
+    struct ctl_jobs jobs = {malloc(sizeof all), sizeof all / sizeof *all};
+    char left[200] = "";
+    memcpy(jobs.item, all, sizeof all);
+    for (size_t i = 0; i < jobs.count; i++)
+        if (jobs.item[i].directory >= 0)
+            jobs.item[i].directory = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ctl_jobs_keep(&jobs, kept[_i].kind, kept[_i].word);
+    for (size_t i = 0; i < jobs.count; i++)
+        snprintf(left + strlen(left), sizeof left - strlen(left), "%u %s ", (unsigned)jobs.item[i].uid,
+                 jobs.item[i].name);
+    ck_assert_str_eq(left, kept[_i].left);
+    ctl_jobs_free(&jobs);
+}
+END_TEST
+
+/* A process of user `uid` that listens as the hvdrun of root's job; returns its pid. */
+static pid_t listen_as_hvdrun(const char *job, uid_t uid)
+{
+    struct status_address a;
+    int ready[2];
+    char byte = 0;
+    status_address_of(&a, geteuid(), job);
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = setuid(uid) == 0 ? socket(AF_UNIX, SOCK_STREAM, 0) : -1;
+        byte = bind(fd, (struct sockaddr *)&a.un, a.size) == 0 && listen(fd, 4) == 0;
+        (void)!write(ready[1], &byte, 1);
+        pause();
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    ck_assert_int_eq(byte, 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+/* Nothing is sent to it. */
+START_TEST(another_users_process_is_no_hvdrun_of_ours)
+{
+    struct ctl_answers all;
+    struct err e = ERR_INIT;
+    struct ctl_job job = {"forged-7", geteuid(), -1};
+    if (geteuid() != 0)
+        return; /* nobody can become another user */
+    pid_t pid = listen_as_hvdrun(job.name, 65534);
+    ck_assert_int_eq(ctl_ask_status(&job, 300, &all, &e), -1);
+    ck_assert_msg(e.code == ERR_CLOSED && strstr(e.text, "is not its user's"), "%s", e.text);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
+START_TEST(an_hvdrun_is_found_and_one_that_is_silent_is_named)
+{
+    struct ctl_jobs jobs;
+    struct ctl_answers all;
+    struct err e = ERR_INIT;
+    pid_t pid = listen_as_hvdrun("silent-7", geteuid());
+    ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
+    size_t at, count = ctl_jobs_named(&jobs, "silent-7", &at);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(ctl_ask_status(&jobs.item[at], 300, &all, &e), -1);
+    ck_assert_msg(e.code == ERR_TIMEOUT && strcmp(e.text, "hvdrun does not answer") == 0, "%s", e.text);
+    ctl_jobs_free(&jobs);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
 /* ---- files of other users ------------------------------------------------------------------------------ */
 
 static char runtime[SCRATCH_MAX], own[64];
@@ -96,7 +221,7 @@ static void trap(const char *name, struct sockaddr_un *address, int *fd)
     snprintf(path, sizeof path, "%s/%s", own, name);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    snprintf(address->sun_path, sizeof address->sun_path, "%.80s/" INQUIRY_SOCKET_NAME, path);
+    snprintf(address->sun_path, sizeof address->sun_path, "%.80s/" STATUS_SOCKET_NAME, path);
     *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ck_assert_int_eq(bind(*fd, (struct sockaddr *)address, sizeof *address), 0);
 }
@@ -148,13 +273,14 @@ START_TEST(a_listener_that_accepts_nothing_is_waited_for_with_an_end)
 {
     struct sockaddr_un address;
     struct ctl_jobs jobs;
+    struct ctl_answers all;
     struct err e = ERR_INIT;
     int fd, full = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     trap("7-a-0", &address, &fd);
     ck_assert_int_eq(listen(fd, 0), 0);
     ck_assert_int_eq(connect(full, (struct sockaddr *)&address, sizeof address), 0);
     ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
-    ck_assert_ptr_null(ctl_ask_status(found(&jobs, "7-a-0"), 200, &e));
+    ck_assert_int_eq(ctl_ask_status(found(&jobs, "7-a-0"), 200, &all, &e), -1);
     ck_assert_int_eq(e.code, ERR_TIMEOUT);
     ctl_jobs_free(&jobs);
     close(full);
@@ -175,7 +301,7 @@ START_TEST(nobody_has_more_than_so_many)
     for (int i = 0; i < CTL_JOBS_OF_USER + 8; i++) {
         snprintf(path, sizeof path, "%s/7-b-%d", own, i);
         ck_assert_int_eq(mkdir(path, 0700), 0);
-        snprintf(path, sizeof path, "%s/7-b-%d/" INQUIRY_SOCKET_NAME, own, i);
+        snprintf(path, sizeof path, "%s/7-b-%d/" STATUS_SOCKET_NAME, own, i);
         ck_assert_int_eq(link(address.sun_path, path), 0);
     }
     ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
@@ -279,6 +405,11 @@ int main(void)
     tcase_add_loop_test(words, a_job_is_found_by_its_name_or_the_beginning_of_it, 0,
                         sizeof named / sizeof *named);
     tcase_add_test(words, what_a_session_says_steers_no_terminal);
+    tcase_add_loop_test(words, addresses_name_a_user_and_a_job, 0, sizeof addresses / sizeof *addresses);
+    tcase_add_loop_test(words, of_a_job_either_hvdrun_or_the_sessions_are_kept, 0,
+                        sizeof kept / sizeof *kept);
+    tcase_add_test(words, another_users_process_is_no_hvdrun_of_ours);
+    tcase_add_test(words, an_hvdrun_is_found_and_one_that_is_silent_is_named);
     suite_add_tcase(suite, traps);
     tcase_add_checked_fixture(traps, set_up, tear_down);
     tcase_set_timeout(traps, 20);

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "agent/tree/tree.h"
-#include "agent/session/status/status_server.h"
+#include "common/status/status_server.h"
 #include "agent/guard/job_dir.h"
 #include "common/process/module.h"
 #include "tests/unit/hostile.h"
@@ -376,9 +376,11 @@ static bool on_refresh(void *ctx)
     return false;
 }
 
-static void on_status(void *ctx, Hvd__JobStatus *out)
+static void on_status(void *ctx, struct status_client *to)
 {
-    (void)ctx, (void)out;
+    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
+    (void)ctx;
+    status_server_tell(to, &status);
 }
 
 static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
@@ -409,7 +411,7 @@ static int connect_to(const char *name)
 
 static void inquire(struct hostile *h, uv_loop_t *loop)
 {
-    struct server s = {.fd = connect_to(INQUIRY_SOCKET_NAME)};
+    struct server s = {.fd = connect_to(STATUS_SOCKET_NAME)};
     struct buf b, message;
     char bytes[4096];
     buf_init(&b, 1u << 20);
@@ -430,14 +432,17 @@ static void inquire(struct hostile *h, uv_loop_t *loop)
 
 START_TEST(inquiries)
 {
-    static const struct status_server_events events = {on_refresh, on_status, on_resize, on_leave, on_end};
+    static const struct status_server_events events = {500,       on_refresh, on_status,
+                                                       on_resize, on_leave,   on_end};
     static struct status_server q;
+    struct status_address at;
     struct hostile h;
     struct err e = ERR_INIT;
     uv_loop_t loop;
     uv_loop_init(&loop);
     status_server_init(&q);
-    ck_assert_int_eq(status_server_open(&q, &loop, directory, &events, NULL, &e), 0);
+    ck_assert_int_eq(status_address_in(&at, directory, &e), 0);
+    ck_assert_int_eq(status_server_open(&q, &loop, &at, &events, NULL, &e), 0);
     hostile_seed(&h, hostile_given_seed(), 0);
     for (unsigned turn = 0; turn < 40 * hostile_turns(TURNS); turn++)
         inquire(&h, &loop);

@@ -10,12 +10,13 @@
 #include "agent/inspect/stacks_proc.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
-#include "agent/session/status/status_server.h"
 #include "agent/worker/descendants.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
+#include "common/status/status_server.h"
 
-#define LOOK_MS 100
+#define LOOK_MS    100
+#define REFRESH_MS 500 /* for the engine to count */
 
 /* The arrays of an answer, for all ranks of this host. They are kept for the next answer. */
 struct answer {
@@ -163,9 +164,8 @@ static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankSt
     r->run_ms = w->time > w->began ? (w->time - w->began) / NSEC_PER_MSEC : 0;
 }
 
-static void on_status(void *ctx, Hvd__JobStatus *out)
+static void fill_status(struct session *s, Hvd__JobStatus *out)
 {
-    struct session *s = ctx;
     struct answer *a = make_answer(s);
     pid_t engine = session_engine_pid(s);
     uint64_t counted_at;
@@ -203,6 +203,13 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->n_rank = s->workers.count;
 }
 
+static void on_status(void *ctx, struct status_client *to)
+{
+    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
+    fill_status(ctx, &status);
+    status_server_tell(to, &status);
+}
+
 static const char *asker(uid_t uid)
 {
     return uid == 0 && geteuid() != 0 ? "root" : "its user";
@@ -233,7 +240,26 @@ static bool on_refresh(void *ctx)
     return session_engine_count(s);
 }
 
-static const struct status_server_events events = {on_refresh, on_status, on_resize, on_leave, on_end};
+static const struct status_server_events events = {REFRESH_MS, on_refresh, on_status,
+                                                   on_resize,  on_leave,   on_end};
+
+/* ---- the launcher asks, for hvdctl where hvdrun runs --------------------------------------------------- */
+
+/* The launcher knows the command line itself. */
+static void tell_launcher(void *ctx)
+{
+    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
+    fill_status(ctx, &status);
+    status.n_argv = 0;
+    CONTROL(m, STATUS, status, &status);
+    session_send_control(ctx, &m);
+}
+
+const char *session_tell_status(struct session *s, const Hvd__Control *m)
+{
+    status_server_refresh(&s->status->server, tell_launcher, s);
+    return NULL;
+}
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */
 
@@ -251,7 +277,10 @@ static int open_status(struct session *s, struct err *e)
 
 static int listen_for_clients(struct session *s, struct err *e)
 {
-    return status_server_open(&s->status->server, &s->loop, s->dir.path, &events, s, e);
+    struct status_address at;
+    return status_address_in(&at, s->dir.path, e) < 0
+               ? -1
+               : status_server_open(&s->status->server, &s->loop, &at, &events, s, e);
 }
 
 static void answer_clients(struct session *s)

@@ -1,4 +1,4 @@
-#include "agent/session/status/output_history.h"
+#include "common/status/output_history.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,20 +1,20 @@
-#include "agent/session/status/status_server.h"
+#include "common/status/status_server.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/session/status/output_history.h"
+#include "common/status/output_history.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 
-#define AT_ONCE   128
-#define QUEUE_MAX (ANSWER_MAX + (64u << 10)) /* bytes that one has not read yet */
+#define AT_ONCE    128
+#define QUEUE_MAX  (32u << 20) /* bytes that one client has not read yet: the status of many hosts */
+#define OUTPUT_MAX (ANSWER_MAX + (64u << 10)) /* likewise, of output */
 
 struct status_client {
     struct status_server *all;
@@ -86,6 +86,15 @@ static void answer_last(struct status_client *i, Hvd__Answer *answer)
     i->leaving = true;
 }
 
+void status_server_tell(struct status_client *to, Hvd__JobStatus *status)
+{
+    Hvd__Answer a = HVD__ANSWER__INIT;
+    a.body_case = HVD__ANSWER__BODY_STATUS;
+    a.status = status;
+    if (queue_answer(to, &a) < 0)
+        log_debug("the status of a host is lost: it is too long, or not read");
+}
+
 static void answer_done(struct status_client *i)
 {
     Hvd__Answer a = HVD__ANSWER__INIT;
@@ -128,7 +137,7 @@ static void pass_on(struct status_client *i, uint32_t rank, enum frame_stream st
     part.bytes.len = size;
     a.body_case = HVD__ANSWER__BODY_OUTPUT;
     a.output = &part;
-    if (queue_answer(i, &a) < 0)
+    if (i->out.len > OUTPUT_MAX || queue_answer(i, &a) < 0)
         i->skipped += size;
 }
 
@@ -154,17 +163,15 @@ void status_server_output(struct status_server *q, uint32_t rank, enum frame_str
 
 static void say_status(struct status_client *i)
 {
-    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
-    Hvd__Answer a = HVD__ANSWER__INIT;
-    i->all->events->status(i->all->ctx, &status);
-    a.body_case = HVD__ANSWER__BODY_STATUS;
-    a.status = &status;
-    answer_last(i, &a);
+    i->all->events->status(i->all->ctx, i);
+    i->leaving = true;
 }
 
 void status_server_refreshed(struct status_server *q)
 {
+    void (*then)(void *ctx) = q->then;
     uv_timer_stop(&q->late);
+    q->then = NULL;
     for (struct status_client *i = q->first, *next; i; i = next) {
         next = i->next;
         if (!i->waits)
@@ -173,6 +180,8 @@ void status_server_refreshed(struct status_server *q)
         say_status(i);
         write_out(i);
     }
+    if (then)
+        then(q->then_ctx);
 }
 
 static void on_refresh_late(uv_timer_t *timer)
@@ -180,13 +189,42 @@ static void on_refresh_late(uv_timer_t *timer)
     status_server_refreshed(timer->data);
 }
 
+/* false: all is known now. */
+static bool start_refresh(struct status_server *q)
+{
+    if (!q->events->refresh(q->ctx))
+        return false;
+    if (!uv_is_active((uv_handle_t *)&q->late))
+        uv_timer_start(&q->late, on_refresh_late, q->events->refresh_ms, 0);
+    return true;
+}
+
+void status_server_refresh(struct status_server *q, void (*then)(void *ctx), void *ctx)
+{
+    q->then = then;
+    q->then_ctx = ctx;
+    if (q->listener >= 0 && start_refresh(q))
+        return;
+    q->then = NULL;
+    then(ctx);
+}
+
 static void prepare_status(struct status_client *i)
 {
-    i->waits = i->all->events->refresh(i->all->ctx);
+    i->waits = start_refresh(i->all);
     if (!i->waits)
         say_status(i);
-    else if (!uv_is_active((uv_handle_t *)&i->all->late))
-        uv_timer_start(&i->all->late, on_refresh_late, REFRESH_MS, 0);
+}
+
+const char *status_refuse_ranks(uint32_t ranks, uint32_t least, uint32_t most, char *why, size_t size)
+{
+    if (ranks >= least && ranks > 0 && (most == 0 || ranks <= most))
+        return NULL;
+    if (ranks < least || ranks == 0)
+        snprintf(why, size, "%u ranks are less than --min-np %u", ranks, least);
+    else
+        snprintf(why, size, "%u ranks are more than --max-np %u", ranks, most);
+    return why;
 }
 
 static void give_output(struct status_client *i, const Hvd__Inquiry *inquiry)
@@ -314,26 +352,23 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         accept_client(q, fd);
 }
 
-int status_server_open(struct status_server *q, uv_loop_t *loop, const char *directory,
+int status_server_open(struct status_server *q, uv_loop_t *loop, const struct status_address *at,
                        const struct status_server_events *events, void *ctx, struct err *e)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, INQUIRY_SOCKET_NAME);
     q->loop = loop;
     q->events = events;
     q->ctx = ctx;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (n < 0 || (size_t)n >= sizeof address.sun_path)
-        errno = ENAMETOOLONG;
-    else if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
-             listen(fd, AT_ONCE) == 0 && uv_poll_init(loop, &q->poll, fd) == 0) {
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&at->un, at->size) == 0 && listen(fd, AT_ONCE) == 0 &&
+        uv_poll_init(loop, &q->poll, fd) == 0) {
         q->listener = fd;
         uv_timer_init(loop, &q->late);
         q->poll.data = q->late.data = q;
         uv_poll_start(&q->poll, UV_READABLE, on_connection);
         return 0;
     }
-    err_sys(e, errno, "cannot make the socket %s", address.sun_path);
+    err_sys(e, errno, "cannot make the socket %.*s", (int)(sizeof at->un.sun_path - 1),
+            at->un.sun_path + (at->un.sun_path[0] ? 0 : 1));
     if (fd >= 0)
         close(fd);
     return -1;

@@ -1,0 +1,76 @@
+/* Answers questions about a job: hvdctl asks a session about the ranks of its host, and hvdrun about all.
+ *
+ *      hvdctl                        session, hvdrun
+ *        Inquiry             ->      the kernel names the peer's user: this one or root, else it is closed
+ *                            <-      Answers: a status for each host; of output many, then one with `done`;
+ *                                    closed
+ *
+ * Each is a frame (common/protocol/frame.h) of a message of control.proto. The owner answers from its own
+ * knowledge, for a status after `refresh` is done or refresh_ms are over, and never waits for a client. A
+ * client that does not read in time is told how many bytes it missed. A client that sends too much is
+ * closed, and of too many clients the oldest is closed. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/net/stream.h"
+#include "common/protocol/control.pb-c.h"
+#include "common/status/output_history.h"
+#include "common/status/status_address.h"
+
+#define INQUIRY_MAX (4u << 10) /* bytes of one */
+#define ANSWER_MAX  (1u << 20) /* likewise */
+
+struct status_client;
+
+struct status_server_events {
+    uint32_t refresh_ms; /* the most that a client waits for status_server_refreshed */
+    /* The status is wanted. true: more will be known at status_server_refreshed. */
+    bool (*refresh)(void *ctx);
+    /* Calls status_server_tell with what is known now, for each host that it knows of. */
+    void (*status)(void *ctx, struct status_client *to);
+    /* `uid` wants the job to have so many ranks, or the ranks here to leave. NULL, or why that cannot be. */
+    const char *(*resize)(void *ctx, uid_t uid, uint32_t ranks);
+    const char *(*leave)(void *ctx, uid_t uid, const char *reason);
+    /* `uid` wants the job to end. */
+    void (*end)(void *ctx, uid_t uid);
+};
+
+struct status_server {
+    uv_loop_t *loop;
+    const struct status_server_events *events;
+    void *ctx;
+    int listener; /* -1: no client can connect */
+    uv_poll_t poll;
+    uv_timer_t late; /* refresh takes too long */
+    void (*then)(void *ctx);
+    void *then_ctx;
+    struct status_client *first;
+    struct output_history recent;
+};
+
+/* No client can connect yet. */
+void status_server_init(struct status_server *q);
+/* Makes the socket. -1 with *e. */
+int status_server_open(struct status_server *q, uv_loop_t *loop, const struct status_address *at,
+                       const struct status_server_events *events, void *ctx, struct err *e);
+/* The owner itself wants the status, also before the socket is made: `then` is called, now or when more is
+ * known, or when that takes too long. Of several callers at one time the last is called. */
+void status_server_refresh(struct status_server *q, void (*then)(void *ctx), void *ctx);
+/* Waiting clients get their answers. */
+void status_server_refreshed(struct status_server *q);
+/* Within `status`: a part of the answer. */
+void status_server_tell(struct status_client *to, Hvd__JobStatus *status);
+#define STATUS_NOT_ELASTIC                                                                                   \
+    "the job is not elastic: it was started without --min-np, --max-np and --host-discovery-script"
+/* NULL, or why a job with these limits (0: none) cannot have so many ranks, in `why`. */
+const char *status_refuse_ranks(uint32_t ranks, uint32_t least, uint32_t most, char *why, size_t size);
+/* Keeps bytes that a rank wrote for a while, and sends them to clients that follow the rank. */
+void status_server_output(struct status_server *q, uint32_t rank, enum frame_stream stream,
+                          const uint8_t *bytes, size_t size);
+/* The job ends: clients that follow are told. Handles are closed once the loop has run again. */
+void status_server_close(struct status_server *q);

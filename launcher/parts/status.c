@@ -1,0 +1,206 @@
+/* Answers hvdctl where hvdrun runs: the state of all hosts, and the last output of all ranks.
+ *
+ * The sessions are asked when somebody asks hvdrun. A host that is not ready yet is told with the phase that
+ * it is in. A host that does not answer in time is told with the answer before. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
+#include "common/status/status_server.h"
+#include "launcher/elastic/elastic.h"
+#include "launcher/job/core.h"
+#include "launcher/parts/parts.h"
+
+#define REFRESH_MS 2000
+#define KEPT_MAX   ((size_t)4 << 20) /* bytes of memory of the answer of one host */
+
+struct status_state {
+    struct status_server server;
+    bool open;
+    uint32_t asked; /* hosts that have yet to answer */
+    char why[120];
+};
+
+struct host_status {
+    Hvd__JobStatus *last; /* NULL: none */
+    bool asked;
+};
+
+static struct status_state *state_of(const struct job *j)
+{
+    return job_state(j, &part_status);
+}
+
+static struct host_status *host_status_of(const struct job *j, const struct host *h)
+{
+    return job_host_state(j, &part_status, h);
+}
+
+/* ---- the hosts' answers -------------------------------------------------------------------------------- */
+
+static void settle_host(struct job *j, struct host *h)
+{
+    struct status_state *s = state_of(j);
+    struct host_status *own = host_status_of(j, h);
+    if (!own->asked)
+        return;
+    own->asked = false;
+    if (--s->asked == 0)
+        status_server_refreshed(&s->server);
+}
+
+static const char *on_host_status(struct job *j, struct host *h, const Hvd__Control *m)
+{
+    struct host_status *own = host_status_of(j, h);
+    size_t room = KEPT_MAX;
+    if (!own->asked)
+        return "nobody has asked for it";
+    message_free(own->last);
+    own->last = message_copy(&m->status->base, &room);
+    settle_host(j, h);
+    return NULL;
+}
+
+static bool on_refresh(void *ctx)
+{
+    struct job *j = ctx;
+    struct status_state *s = state_of(j);
+    Hvd__StatusWanted wanted = HVD__STATUS_WANTED__INIT;
+    CONTROL(m, STATUS_WANTED, status_wanted, &wanted);
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        struct host_status *own = host_status_of(j, &j->host[i]);
+        enum host_state state = host_state(&j->host[i]);
+        if (own->asked || (state != HOST_READY && state != HOST_RUNNING))
+            continue;
+        own->asked = true;
+        s->asked++;
+        host_send(&j->host[i], &m);
+    }
+    return s->asked > 0;
+}
+
+/* ---- our answers --------------------------------------------------------------------------------------- */
+
+static uint32_t count_open_hosts(const struct job *j)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        n += host_state(&j->host[i]) != HOST_CLOSED;
+    return n;
+}
+
+/* The session's words, and what we know better. */
+static void fill_status(const struct job *j, const struct host *h, Hvd__JobStatus *out)
+{
+    const struct host_status *own = host_status_of(j, h);
+    const struct program *first = &j->config->programs.item[0];
+    if (own->last)
+        *out = *own->last;
+    if (!own->last || own->asked)
+        out->phase = own->asked ? "no answer" : (char *)(uintptr_t)host_phase(h);
+    out->job = (char *)(uintptr_t)j->name;
+    out->host = (char *)(uintptr_t)h->label;
+    out->host_index = h->planned ? h->plan_index : h->index;
+    out->hosts = count_open_hosts(j);
+    if (out->size == 0 && j->planned)
+        out->size = j->plan.size;
+    out->epoch = j->epoch->number;
+    out->argv = first->command;
+    out->n_argv = 0;
+    while (first->command[out->n_argv])
+        out->n_argv++;
+    if (out->session_pid == 0) {
+        out->session_pid = h->agent.session_pid;
+        out->guard_pid = h->agent.guard_pid;
+    }
+}
+
+static void on_status(void *ctx, struct status_client *to)
+{
+    const struct job *j = ctx;
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
+        if (host_state(&j->host[i]) == HOST_CLOSED)
+            continue;
+        fill_status(j, &j->host[i], &status);
+        status_server_tell(to, &status);
+    }
+}
+
+static const char *asker(uid_t uid)
+{
+    return uid == 0 && geteuid() != 0 ? "root" : "its user";
+}
+
+static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
+{
+    struct status_state *s = state_of(ctx);
+    return elastic_ask_resize(ctx, ranks, asker(uid), s->why, sizeof s->why);
+}
+
+static const char *on_leave(void *ctx, uid_t uid, const char *reason)
+{
+    (void)ctx, (void)uid, (void)reason;
+    return "the ranks of one host leave: ask on that host";
+}
+
+static void on_end(void *ctx, uid_t uid)
+{
+    struct job *j = ctx;
+    j->stop.final = true;
+    job_fault(j, clock_now(), 125, NULL, "%s ended the job with hvdctl", asker(uid));
+}
+
+static const struct status_server_events events = {REFRESH_MS, on_refresh, on_status,
+                                                   on_resize,  on_leave,   on_end};
+
+void status_keep_output(struct job *j, const struct frame *f)
+{
+    struct status_state *s = state_of(j);
+    if (s->open && f->length > 0)
+        status_server_output(&s->server, f->rank, f->stream, f->payload, f->length);
+}
+
+/* ---- hooks --------------------------------------------------------------------------------------------- */
+
+/* A job goes on without: two jobs may have been given one name. */
+static void listen_for_clients(struct job *j)
+{
+    struct status_state *s = state_of(j);
+    struct status_address at;
+    struct err e = ERR_INIT;
+    status_server_init(&s->server);
+    status_address_of(&at, geteuid(), j->name);
+    s->open = status_server_open(&s->server, j->loop, &at, &events, j, &e) == 0;
+    if (!s->open)
+        log_info("hvdctl shows this job on its hosts only: %s", e.text);
+}
+
+static void stop_listening(struct job *j)
+{
+    struct status_state *s = state_of(j);
+    if (s->open)
+        status_server_close(&s->server);
+    s->open = false;
+}
+
+static void free_answers(struct job *j)
+{
+    for (uint32_t i = 0; i < j->host_count; i++)
+        message_free(host_status_of(j, &j->host[i])->last);
+}
+
+static const struct job_message messages[] = {{HVD__CONTROL__BODY_STATUS, false, on_host_status},
+                                              {0, false, NULL}};
+
+const struct job_part part_status = {
+    .state_size = sizeof(struct status_state),
+    .host_state_size = sizeof(struct host_status),
+    .message = messages,
+    .start = listen_for_clients,
+    .host_closed = settle_host,
+    .done = stop_listening,
+    .free = free_answers,
+};
