@@ -110,6 +110,10 @@ static const char *on_signal_message(struct session *s, const Hvd__Control *m)
 static const char *on_credit(struct session *s, const Hvd__Control *m)
 {
     const Hvd__Credit *credit = m->credit;
+    if (credit->stream == STREAM_FILE) {
+        session_timeline_credit(s, credit->bytes);
+        return NULL;
+    }
     struct worker *w = workers_by_rank(&s->workers, credit->rank);
     if (!w)
         return NOT_HERE;
@@ -167,6 +171,7 @@ static const char *on_teardown(struct session *s, const Hvd__Control *m)
     log_info("ending the job%s%s", teardown->reason[0] ? ": " : "", teardown->reason);
     s->job.grace_ms = teardown->grace_ms;
     s->job.no_grace = teardown->grace_ms == 0;
+    session_timeline_want(s, teardown->timeline_mark);
     fsm_post(&s->fsm, EV_TEARDOWN);
     return NULL;
 }
@@ -215,6 +220,7 @@ static const char *on_arrival(struct session *s, const Hvd__Control *m)
     X(TEARDOWN, FROM(READY, KILLING), IN(LEAVING), false, on_teardown)                                       \
     X(INSPECT, FROM(WAITING, KILLING), IN(LEAVING), true, session_inspect)                                   \
     X(STATUS_WANTED, FROM(READY, KILLING), IN(LEAVING), false, session_tell_status)                          \
+    X(TIMELINE_TAKEN, FROM(ENDING, KILLING), IN(LEAVING), true, session_timeline_taken)                      \
     X(BYE, IN(LEAVING), IN(OVER), true, on_bye)
 
 #define LEGAL_ROW(body, heard, late, once, handler) {HVD__CONTROL__BODY_##body, heard, late, once},

@@ -12,8 +12,8 @@
 
 void session_set_cause(struct session *s, Hvd__Cause cause)
 {
-    if (s->cause == HVD__CAUSE__CAUSE_NONE && s->fsm.state < SESSION_LEAVING)
-        s->cause = cause;
+    if (s->end.cause == HVD__CAUSE__CAUSE_NONE && s->fsm.state < SESSION_LEAVING)
+        s->end.cause = cause;
 }
 
 void session_abort_job(struct session *s, bool dead, const char *fmt, ...)
@@ -26,7 +26,7 @@ void session_abort_job(struct session *s, bool dead, const char *fmt, ...)
     if (s->fsm.state < SESSION_LEAVING) {
         /* Before Hello the launcher reads stderr only. */
         log_at(s->fsm.state == SESSION_HELLO ? LOG_ERROR : LOG_INFO, "%s", text);
-        s->exit_status = 125;
+        s->end.exit_status = 125;
         session_set_cause(s, HVD__CAUSE__CAUSE_FAULT);
         if (!dead)
             session_send_fault(s, "%s", text);
@@ -34,6 +34,7 @@ void session_abort_job(struct session *s, bool dead, const char *fmt, ...)
     if (dead && !s->launcher.lost) {
         s->launcher.lost = true;
         stdio_discard(&s->stdio);
+        session_schedule_check(s);
     }
     fsm_post(&s->fsm, EV_LOST);
 }

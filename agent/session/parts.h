@@ -102,7 +102,7 @@ uint32_t session_servers_end_ms(const struct session *s);
 extern const struct session_part session_part_liveness, session_part_programs, session_part_preload,
     session_part_status, session_part_binding, session_part_rendezvous, session_part_gpus,
     session_part_engine, session_part_mps, session_part_stacks, session_part_report, session_part_spawning,
-    session_part_error_file, session_part_elastic;
+    session_part_error_file, session_part_elastic, session_part_timeline;
 
 /* liveness.c: the launcher, the guard and this session show each other that they live. */
 void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
@@ -160,6 +160,16 @@ const char *session_tell_status(struct session *s, const Hvd__Control *m);
 /* Keeps what a rank wrote. */
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
+
+/* timeline.c: parts of the timeline for the launcher. */
+/* The launcher ends the job and named this mark; "": it wants no parts. */
+void session_timeline_want(struct session *s, const char *mark);
+/* Nothing of the job is left here. true: parts are under way to the launcher. */
+bool session_timeline_is_due(struct session *s);
+void session_timeline_credit(struct session *s, uint32_t bytes);
+const char *session_timeline_taken(struct session *s, const Hvd__Control *m);
+/* Nobody waits for the rest. */
+void session_timeline_drop(struct session *s);
 
 /* ---- steps of the session ------------------------------------------------------------------------------ */
 /* hello.c */

@@ -116,7 +116,7 @@ static void fill_report(const struct session *s, Hvd__SessionReport *r, bool las
     const Hvd__Counters *c = session_engine_counters(s, &ignored);
     r->unit = (char *)(uintptr_t)s->guard->lease.unit;
     r->over = last;
-    r->cause = s->cause;
+    r->cause = s->end.cause;
     r->ranks = (uint32_t)s->workers.alive;
     r->slots = s->report->slots;
     r->started = s->report->started;

@@ -21,11 +21,10 @@
 
 /* The features of a session, in the order in which they prepare the workers' start. */
 static const struct session_part *const parts[] = {
-    &session_part_spawning,   &session_part_liveness, &session_part_programs,
-    &session_part_preload,    &session_part_status,   &session_part_binding,
-    &session_part_rendezvous, &session_part_gpus,     &session_part_engine,
-    &session_part_mps,        &session_part_stacks,   &session_part_error_file,
-    &session_part_report,     &session_part_elastic,  NULL,
+    &session_part_spawning, &session_part_liveness, &session_part_programs,   &session_part_preload,
+    &session_part_status,   &session_part_binding,  &session_part_rendezvous, &session_part_gpus,
+    &session_part_engine,   &session_part_mps,      &session_part_stacks,     &session_part_error_file,
+    &session_part_report,   &session_part_elastic,  &session_part_timeline,   NULL,
 };
 
 static void leave_other_version(void *owner);
@@ -34,6 +33,7 @@ static void report_running(void *owner);
 static void kill_job(void *owner);
 static void send_refused(void *owner);
 static void begin_ending(void *owner);
+static void discard_rest(void *owner);
 static void shorten_grace(void *owner);
 static void send_term(void *owner);
 static void send_kill(void *owner);
@@ -75,6 +75,7 @@ static const struct fsm_row rows[] = {
     {SESSION_ENDING, EV_RELEASED, SESSION_ENDING, send_term},
     {SESSION_ENDING, EV_TIME_OVER, SESSION_KILLING, kill_job},
     {SESSION_ENDING, EV_EMPTY, SESSION_LEAVING, leave_job},
+    {SESSION_KILLING, EV_TEARDOWN, SESSION_KILLING, discard_rest},
     {SESSION_KILLING, EV_RELEASED, SESSION_KILLING, send_kill},
     {SESSION_KILLING, EV_EMPTY, SESSION_LEAVING, leave_job},
     {SESSION_KILLING, EV_TIME_OVER, SESSION_LEAVING, leave_job}, /* names uninterruptible processes */
@@ -165,10 +166,11 @@ static void check_rest(struct session *s)
         (void)descendants_signal(SIGKILL, NULL);
         return;
     }
-    if (s->workers.unreported == 0)
-        fsm_post(&s->fsm, EV_EMPTY);
+    /* Output and files that wait for the launcher's credit have no time limit. */
+    if (s->workers.unreported > 0 || session_timeline_is_due(s))
+        uv_timer_stop(&s->state_timer);
     else
-        uv_timer_stop(&s->state_timer); /* output waits for the launcher's credit, which has no time limit */
+        fsm_post(&s->fsm, EV_EMPTY);
 }
 
 static void check_progress(struct session *s)
@@ -274,7 +276,7 @@ static const struct reap_events reap_events = {on_child_ended, on_batch, on_aske
 static void leave_other_version(void *owner)
 {
     struct session *s = owner;
-    s->exit_status = 125;
+    s->end.exit_status = 125;
     limit_state(s, BYE_MS);
 }
 
@@ -343,15 +345,23 @@ static void begin_ending(void *owner)
         send_term(s);
 }
 
-/* A second Teardown without a grace period: output that the launcher does not read is not waited for
- * either. */
-static void shorten_grace(void *owner)
+/* A second Teardown without a grace period: output that the launcher does not read, and its timeline, are
+ * not waited for either. */
+static void discard_rest(void *owner)
 {
     struct session *s = owner;
     if (!s->job.no_grace)
         return;
     stdio_discard(&s->stdio);
-    fsm_post(&s->fsm, EV_TIME_OVER);
+    session_timeline_drop(s);
+}
+
+static void shorten_grace(void *owner)
+{
+    struct session *s = owner;
+    discard_rest(s);
+    if (s->job.no_grace)
+        fsm_post(&s->fsm, EV_TIME_OVER);
 }
 
 static void send_kill(void *owner)
@@ -475,7 +485,7 @@ int session_main(struct guard *g)
         return err_exit_status(&e);
     }
     uv_run(&s->loop, UV_RUN_DEFAULT);
-    int status = s->exit_status;
+    int status = s->end.exit_status;
     tear_down(s);
     return status;
 }

@@ -139,6 +139,11 @@ struct session_turn {
     bool check_due;
 };
 
+struct session_end {
+    Hvd__Cause cause; /* of the job's end: the first one */
+    int exit_status;
+};
+
 /* Why the job cannot start here. */
 struct session_refusal {
     struct err why;
@@ -149,7 +154,7 @@ struct session {
     uv_loop_t loop;
     struct guard *guard;
     struct fsm fsm;
-    int exit_status;
+    struct session_end end;
     uv_timer_t state_timer; /* posts EV_TIME_OVER */
     struct session_turn turn;
     struct reap reap;
@@ -157,7 +162,6 @@ struct session {
     struct session_launcher launcher;
     struct session_job job;
     Hvd__Spawn *spawn; /* a copy of the launcher's Spawn; NULL: none has come */
-    Hvd__Cause cause;  /* of the job's end: the first one */
     struct session_refusal refusal;
 
     struct containment containment;
@@ -180,6 +184,7 @@ struct session {
     struct session_stacks *stacks;
     struct session_report *report;
     struct session_elastic *elastic;
+    struct session_timeline *timeline;
 };
 
 /* The messages that a launcher may send, by the state of the session (channel.c). */

@@ -33,16 +33,14 @@ struct timeline {
 
 static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning)
 {
-    char who[80];
+    char who[TRACE_WHO_MAX];
     struct err e = ERR_INIT;
     struct timeline *t = calloc(1, sizeof *t);
-    snprintf(who, sizeof who, "engine.%.60s", engine->host[engine->self].name);
     char process[96];
     snprintf(process, sizeof process, "engine of %.60s", engine->host[engine->self].name);
-    for (char *c = who; *c; c++)
-        *c = *c == '/' ? '_' : *c;
     char path[4096];
-    if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
+    if (t && trace_path(tuning->timeline, trace_engine_who(engine->host[engine->self].name, who), path,
+                        sizeof path, &e) == 0)
         t->trace = trace_start(path, PID_FIRST + engine->self, process, TRACE_BYTES, &e);
     if (!t || !t->trace) {
         engine_notice(engine, LOG_WARNING, t ? e.text : "no memory for the engine's timeline");

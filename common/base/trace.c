@@ -343,6 +343,14 @@ int trace_stop(struct trace *t, struct err *e)
     return error ? err_sys(e, error, "the timeline is not complete") : 0;
 }
 
+const char *trace_engine_who(const char *host, char who[TRACE_WHO_MAX])
+{
+    snprintf(who, TRACE_WHO_MAX, "engine.%.60s", host);
+    for (char *c = who; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+    return who;
+}
+
 int trace_path(const char *pattern, const char *who, char *path, size_t size, struct err *e)
 {
     const char *mark = strstr(pattern, "%r"), *slash = strrchr(pattern, '/');

@@ -50,5 +50,8 @@ void trace_put(struct trace *t, const struct trace_event *event);
 /* Names a lane (a thread of the format). The text is copied. */
 void trace_lane(struct trace *t, uint32_t lane, const char *name);
 
+#define TRACE_WHO_MAX 80
+/* Of an engine, by its host's name. Returns `who`. */
+const char *trace_engine_who(const char *host, char who[TRACE_WHO_MAX]);
 /* The file of `who`: %r in the pattern stands for it; otherwise ".WHO" is put before the extension. */
 int trace_path(const char *pattern, const char *who, char *path, size_t size, struct err *e);

@@ -291,7 +291,7 @@
       "timeline_filename, timeline.filename", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
       "Record what every rank and every host's engine does with each tensor, for chrome://tracing or Perfetto. " \
       "Each of them writes up to 256 MiB: FILE with .RANK (.WORKER in an elastic job) or .engine.HOST before the extension, or in place of %r. At " \
-      "the end hvdrun puts those that it can read into FILE, unless FILE has %r, and says where others lie.") \
+      "the end hvdrun makes them one FILE here, unless FILE has %r. Hosts that do not share the directory send theirs; without that directory here, hvdrun says where they lie.") \
     X(bool, timeline_mark_cycles, OPTION_FLAG, "--timeline-mark-cycles", NULL, "HVDRUN_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES", \
       "timeline_mark_cycles, timeline.mark_cycles", 0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
       "Mark in those files when a rank, or a turn of the engine, begins to execute operations.") \

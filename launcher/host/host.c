@@ -379,6 +379,8 @@ void host_spawn(struct host *h, const Hvd__Spawn *spawn)
 
 void host_teardown(struct host *h, Hvd__Teardown *teardown)
 {
+    if (h->common->timeline_mark)
+        teardown->timeline_mark = h->common->timeline_mark;
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
         CONTROL(m, TEARDOWN, teardown, teardown);
         uint64_t before = h->beat.spoke_at;

@@ -81,6 +81,7 @@ struct host_common {
     size_t interface_count;
     uint32_t host_count;
     bool hold;                 /* they ask for leases one after the other */
+    char *timeline_mark;       /* for Teardown; NULL: the timeline stays where it is */
     Hvd__Preflight *preflight; /* questions that the sessions answer before the start */
 };
 

@@ -35,6 +35,7 @@ static const struct legal_row rows[] = {
     {BODY(LINKS_LOST), BEGUN, 0, true},
     {BODY(WHERE), BEGUN, 0, false},
     {BODY(INSPECTED), BEGUN, 0, true},
+    {BODY(TIMELINE_PARTS), IN(ENDING), IN(LEAVING), true},
     {BODY(STATUS), WELCOMED, IN(LEAVING), false},
     {BODY(ENDED), WELCOMED, 0, true},
     {BODY(LEASE_WAITING), IN(GREETING), IN(LEAVING), false},

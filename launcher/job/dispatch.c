@@ -243,7 +243,10 @@ static void on_data(void *ctx, struct host *h, const struct frame *f)
 {
     struct job *j = ctx;
     struct err e = ERR_INIT;
-    if (f->stream == STREAM_FILE || !job_rank_of_host(j, h, f->rank))
+    if (f->stream == STREAM_FILE) {
+        job_ending_progress(j);
+        (void)timeline_parts_data(j, h, f, &e);
+    } else if (!job_rank_of_host(j, h, f->rank))
         err_set(&e, ERR_PROTOCOL, "it sent bytes of stream %u of rank %u, which it does not run",
                 (unsigned)f->stream, f->rank);
     else if (output_frame(j->output, f, &e) == 0)

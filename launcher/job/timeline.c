@@ -2,8 +2,9 @@
  * of them date their events by the wall clock, and their processes have different numbers, so the one file is
  * an array of all their events.
  *
- * The parts are read where hvdrun runs: of ranks on this host, and of others in a directory that hosts share.
- * The user is told where the rest lies. A name with %r asks for separate files, which stay as they are. */
+ * The parts are read where hvdrun runs: of ranks on this host, of others in a directory that hosts share, and
+ * those that hosts have sent (launcher/parts/timeline_parts.c). The user is told where the rest lies. A name
+ * with %r asks for separate files, which stay as they are. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -22,6 +23,7 @@
 #include "launcher/elastic/elastic.h"
 #include "launcher/job/core.h"
 #include "launcher/job/report.h"
+#include "launcher/parts/parts.h"
 #include "launcher/transport/transport.h"
 
 #define TAIL 16 /* bytes at the end of a part, at most: a newline, the bracket, a newline */
@@ -120,13 +122,11 @@ static bool add_part(struct merging *m, const char *who)
 
 static int open_merged(struct merging *m, const struct job *j)
 {
-    const char *name = j->config->timeline_filename;
-    char dir[PATH_MAX / 2] = "";
-    if (name[0] != '/' && !getcwd(dir, sizeof dir))
-        return errno;
-    int n = snprintf(m->path, sizeof m->path, "%s%s%s", dir, dir[0] ? "/" : "", name);
+    int errnum = timeline_path(j, m->path, sizeof m->path);
+    if (errnum)
+        return errnum;
     int k = snprintf(m->partial, sizeof m->partial, "%s.%s", m->path, j->name);
-    if (n < 0 || k < 0 || (size_t)n >= sizeof m->path || (size_t)k >= sizeof m->partial)
+    if (k < 0 || (size_t)k >= sizeof m->partial)
         return ENAMETOOLONG;
     m->fd = open(m->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     return m->fd < 0 ? errno : 0;
@@ -161,11 +161,8 @@ static bool add_process(struct merging *m, uint32_t number)
 
 static void add_engine(struct merging *m, const struct host *h)
 {
-    char who[80];
-    snprintf(who, sizeof who, "engine.%.60s", h->label);
-    for (char *c = who; *c; c++)
-        *c = *c == '/' ? '_' : *c;
-    (void)add_part(m, who); /* one that had nothing to do has none */
+    char who[TRACE_WHO_MAX];
+    (void)add_part(m, trace_engine_who(h->label, who)); /* one that had nothing to do has none */
 }
 
 /* Says which files of a host hvdrun cannot read. */

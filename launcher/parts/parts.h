@@ -25,7 +25,8 @@
     X(debugger)        \
     X(sweep)           \
     X(leftovers)       \
-    X(status)
+    X(status)          \
+    X(timeline_parts)
 /* clang-format on */
 
 #define AS_DECLARATION(name) extern const struct job_part part_##name;
@@ -117,3 +118,10 @@ bool leftovers_exist(const struct job *j);
 
 /* Keeps what a rank wrote, for hvdctl logs. */
 void status_keep_output(struct job *j, const struct frame *f);
+
+/* ---- timeline_parts.c ---------------------------------------------------------------------------------- */
+
+/* The path of --timeline-filename, which is given. 0, or an errno. */
+int timeline_path(const struct job *j, char *path, size_t size);
+/* Takes bytes of a part. -1 with *e: the host broke the protocol. */
+int timeline_parts_data(struct job *j, struct host *h, const struct frame *f, struct err *e);
