@@ -21,6 +21,14 @@
 
 /* ---- on stderr ----------------------------------------------------------------------------------------- */
 
+/* MPICH may refuse to start processes without a question to the agent, which would say so. */
+static void say_refused_spawn(const struct rank_end *end, const char *lines)
+{
+    if (end->aborted &&
+        (strstr(lines, "MPI_Comm_spawn(command=") || strstr(lines, "MPI_Comm_spawn_multiple(count=")))
+        log_say("hvdrun: rank %u asked for new processes: MPI_Comm_spawn is not offered\n", end->rank);
+}
+
 static void say_last_words(const struct job *j)
 {
     char lines[TAIL_MAX + 1];
@@ -29,6 +37,7 @@ static void say_last_words(const struct job *j)
     log_say("hvdrun: the last lines of its stderr:\n");
     for (const char *line = lines; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
         log_say("hvdrun:   %.*s\n", (int)strcspn(line, "\n"), line);
+    say_refused_spawn(&j->outcome.end, lines);
 }
 
 /* Without the fault itself when that was a rank's. */

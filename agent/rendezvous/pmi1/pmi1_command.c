@@ -191,7 +191,7 @@ static void take_spawn_line(struct pmi1_client *c, const char *line)
     c->spawning = false;
     if (!c->spawn_ends)
         return;
-    pmi1_notice(c->p, "rank %u: MPI_Comm_spawn is not possible with MPICH under hvdrun", c->rank);
+    pmi1_notice(c->p, "rank %u asked for new processes: MPI_Comm_spawn is not offered", c->rank);
     pmi1_refuse(c, "spawn_result", "hvdrun does not start further processes");
 }
 

@@ -152,6 +152,14 @@ case_ten_thousand_keys() {
     expect_sorted '0 good' '1 good'
 }
 
+# MPICH 4.0 over UCX refuses by itself, and asks nobody.
+case_spawn_is_refused_clearly() {
+    mpich_program mpi_spawn
+    hvd -np 2 "$program"
+    [ "$status" != 0 ] || fail 'exit status 0'
+    expect_count 1 '^hvdrun:.* MPI_Comm_spawn is not offered' "$T/err"
+}
+
 case_names_and_spawn() {
     pmi1_program
     hvd -np 2 "$program" join '>cmd=publish_name service=a@ port=p@' '<cmd=publish_result rc=0' \
@@ -164,5 +172,5 @@ case_names_and_spawn() {
         '<cmd=spawn_result rc=-1 msg=hvdrun_does_not_start_further_processes' bye
     expect_status 0
     expect_sorted '0 good' '1 good'
-    expect_count 2 'MPI_Comm_spawn is not possible' "$T/err"
+    expect_count 2 'rank [01] asked for new processes: MPI_Comm_spawn is not offered$' "$T/err"
 }
