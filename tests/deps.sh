@@ -69,6 +69,8 @@ for group in "${@:-build}"; do
         need_program man man-db
         need_program pgrep procps
         need_program perl perl
+        need_program zsh zsh
+        need_program fish fish
         [ -x /lib/systemd/systemd ] || missing="$missing systemd"
         need_program mpicc.openmpi libopenmpi-dev
         need_program mpirun.openmpi openmpi-bin

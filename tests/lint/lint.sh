@@ -54,8 +54,8 @@ pages() {
     for page in man/*.[1-8]; do
         [ -e "$page" ] || continue
         mandoc -Tlint -W warning "$page"
-        ! command -v groff > /dev/null || groff -mandoc -wbreak -Tutf8 "$page" 2>&1 > /dev/null | sed "s,^,$page: ,"
-        ! command -v groff > /dev/null || groff -mandoc -Tascii -rLL=78n -P-cbou "$page" 2> /dev/null | narrow_page "$page"
+        groff -mandoc -wbreak -Tutf8 "$page" 2>&1 > /dev/null | sed "s,^,$page: ,"
+        groff -mandoc -Tascii -rLL=78n -P-cbou "$page" 2> /dev/null | narrow_page "$page"
     done
 }
 
