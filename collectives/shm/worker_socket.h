@@ -30,7 +30,7 @@
  *   DEVICE_CLOSE   -                        -          -                      -
  *
  * FAILED: this rank cannot do its part of what others have begun with it; the job ends. ABORT: this rank has
- * failed and says why; the job ends. INITIALIZED: hvd_init is about to return. SHUT_DOWN: hvd_shutdown was
+ * failed and says why; the job ends. INITIALIZED: all ranks are in hvd_init. SHUT_DOWN: hvd_shutdown was
  * called. HELLO: in an elastic job `id` is 1, `rank` is the worker's number, and `epoch` the membership that
  * the worker was in last, 0: none. The answer comes when a membership with the worker has begun, and has the
  * worker's place. HVD_ERR_LEFT: the worker is not in the membership. ADD_SET: the first member that asks

@@ -1,11 +1,11 @@
-/* TLS 1.3 on a connection whose two ends share a secret (module `tls`, OpenSSL's libssl): what --encrypt puts
- * under data links.
+/* Encryption of a connection whose two ends share a secret (module `tls`, OpenSSL): what --encrypt puts under
+ * data links. The handshake is TLS 1.3; the records behind it are AES-128-GCM with keys that TLS exports.
  *
  * Sans waiting: the handshake runs inside of the first sends and receives, the ciphertext that the socket
  * does not take waits here. The secret is an external pre-shared key (RFC 8446, 4.2.11) that both ends
  * derived from the job key and from this connection's own nonces; with it goes an ephemeral key exchange, so
- * a job key that leaks later opens nothing that was recorded. No certificates, no resumption. One cipher:
- * TLS_AES_128_GCM_SHA256, with new keys every 2^22 records, long before what one key may encrypt. */
+ * a job key that leaks later opens nothing that was recorded. No certificates, no resumption. One cipher,
+ * with new keys every 2^16 records of 128 KiB, long before what one key may encrypt. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +32,8 @@ struct tls_ops {
      * connection is lost. With no parts: sends what waits. */
     ssize_t (*send)(struct tls *t, const struct iovec *part, int parts, struct err *e);
     /* Puts decrypted bytes into the parts, in order, and returns their number; 0: there are none now. -1 with
-     * *e: the connection is lost or has ended (ERR_CLOSED), or the bytes were not from the other end. */
+     * *e: the connection is lost or has ended (ERR_CLOSED), or the bytes were not from the other end. Then
+     * anything may lie in the parts, and the connection is to be closed. */
     ssize_t (*receive)(struct tls *t, const struct iovec *part, int parts, struct err *e);
     bool (*unsent)(const struct tls *t); /* ciphertext waits for room in the socket */
     bool (*unread)(const struct tls *t); /* bytes that the socket has already given wait for receive() */

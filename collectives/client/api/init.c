@@ -224,10 +224,13 @@ static int join_job(const char *path)
     status = set_table_open();
     if (status == HVD_SUCCESS)
         status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER);
+    if (status == HVD_SUCCESS)
+        status = rpc_simple(WORKER_INITIALIZED);
+    /* The launcher knows now who is here: a rank that is stopped has not come, and is not waited for. */
     if (status == HVD_SUCCESS && client.worker >= 0)
         status = sets_agree();
     has_sets = status == HVD_SUCCESS && client.worker >= 0;
-    return status == HVD_SUCCESS ? rpc_simple(WORKER_INITIALIZED) : status;
+    return status;
 }
 
 /* Gives everything back. Slots first: they point into the region. */

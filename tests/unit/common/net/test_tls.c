@@ -86,7 +86,7 @@ static int settle(struct wire *w, struct err *e)
 /* `size` bytes in uneven parts from the client, through the middle, into uneven parts of the server. */
 START_TEST(bytes_arrive_as_they_were)
 {
-    static const size_t sizes[] = {1, 24, 16384, 16385, 100000, 3000000};
+    static const size_t sizes[] = {1, 24, 131072, 131073, 262168, 3000000};
     struct wire w;
     struct err e = ERR_INIT;
     size_t size = sizes[_i], sent = 0, got = 0;
@@ -177,6 +177,74 @@ START_TEST(a_changed_byte_ends_the_link)
 }
 END_TEST
 
+static ssize_t take_record(struct wire *w, char *record, size_t size)
+{
+    char text[] = "a step of the training";
+    struct err e = ERR_INIT;
+    ck_assert_int_eq(ops->send(w->client, &(struct iovec){text, sizeof text}, 1, &e), sizeof text);
+    return recv(w->to_client, record, size, MSG_DONTWAIT);
+}
+
+/* The middle leaves a record out, or gives one twice. */
+START_TEST(records_come_once_and_in_order)
+{
+    struct wire w;
+    struct err e = ERR_INIT;
+    char first[200], second[200], got[100];
+    wire_new(&w, secret, "");
+    ck_assert_msg(settle(&w, &e) == 0, "%s", e.text);
+    ssize_t n = take_record(&w, first, sizeof first), m = take_record(&w, second, sizeof second);
+    ck_assert(n > 0 && m > 0);
+    if (_i == 1) {
+        ck_assert_int_eq(send(w.to_server, first, (size_t)n, 0), n);
+        ck_assert_int_gt(ops->receive(w.server, &(struct iovec){got, sizeof got}, 1, &e), 0);
+        memcpy(second, first, (size_t)n);
+    }
+    ck_assert_int_eq(send(w.to_server, second, (size_t)m, 0), m);
+    ck_assert_int_eq(ops->receive(w.server, &(struct iovec){got, sizeof got}, 1, &e), -1);
+    ck_assert_int_eq(e.code, ERR_PROTOCOL);
+    wire_free(&w);
+}
+END_TEST
+
+/* More records than one key is good for, and then some. */
+START_TEST(keys_are_renewed)
+{
+    struct wire w;
+    struct err e = ERR_INIT;
+    int pair[2];
+    wire_new(&w, secret, "");
+    ck_assert_msg(settle(&w, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+    ck_assert(dup2(pair[0], w.client_fd) >= 0 && dup2(pair[1], w.server_fd) >= 0);
+    for (uint32_t i = 0; i < (1u << 17) + 100; i++) {
+        uint32_t got = 0;
+        ck_assert_int_eq(ops->send(w.client, &(struct iovec){&i, sizeof i}, 1, &e), sizeof i);
+        ssize_t n = ops->receive(w.server, &(struct iovec){&got, sizeof got}, 1, &e);
+        ck_assert_msg(n == sizeof got && got == i, "%u: %s", i, e.text);
+    }
+    close(pair[0]);
+    close(pair[1]);
+    wire_free(&w);
+}
+END_TEST
+
+/* Both directions have keys of their own: a record does not pass as the other end's. */
+START_TEST(a_record_that_comes_back_is_refused)
+{
+    struct wire w;
+    struct err e = ERR_INIT;
+    char record[200], got[100];
+    wire_new(&w, secret, "");
+    ck_assert_msg(settle(&w, &e) == 0, "%s", e.text);
+    ssize_t n = take_record(&w, record, sizeof record);
+    ck_assert_int_eq(send(w.to_client, record, (size_t)n, 0), n);
+    ck_assert_int_eq(ops->receive(w.client, &(struct iovec){got, sizeof got}, 1, &e), -1);
+    ck_assert_int_eq(e.code, ERR_PROTOCOL);
+    wire_free(&w);
+}
+END_TEST
+
 START_TEST(plain_text_is_refused)
 {
     struct wire w;
@@ -214,6 +282,9 @@ int main(void)
     tcase_add_test(c, the_first_bytes_go_before_it);
     tcase_add_test(c, another_secret_is_refused);
     tcase_add_loop_test(c, a_changed_byte_ends_the_link, 1, 5);
+    tcase_add_loop_test(c, records_come_once_and_in_order, 0, 2);
+    tcase_add_test(c, keys_are_renewed);
+    tcase_add_test(c, a_record_that_comes_back_is_refused);
     tcase_add_test(c, plain_text_is_refused);
     tcase_add_test(c, the_end_is_seen);
     suite_add_tcase(s, c);
