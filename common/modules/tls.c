@@ -23,17 +23,18 @@
 #include "common/base/buf.h"
 #include "common/process/module.h"
 
-#define RECORD     (128u << 10) /* most plaintext in one record */
+#define RECORD     (256u << 10) /* most plaintext in one record */
 #define HEAD       4u
 #define TAG        16u
 #define SEALED_MAX (HEAD + RECORD + TAG)
-#define ALONE_FROM 4096u       /* a part as large as this shares no record with others */
+#define ALONE_FROM 4096u /* a part as large as this shares no record with others */
+#define GATHERED   (64u << 10)
 #define READ_LEAST (16u << 10) /* asked of the socket at once, for small records */
 #define IN_SIZE    (2 * SEALED_MAX + READ_LEAST)
-#define OUT_FULL   (512u << 10) /* from here on nothing more is taken */
+#define OUT_FULL   (1u << 20) /* from here on nothing more is taken */
 #define OUT_SIZE   (OUT_FULL + SEALED_MAX)
 #define PUSH_FROM  (64u << 10) /* records are sent while they are in the cache */
-/* AES-GCM may encrypt about 2^34.5 blocks with one key (RFC 8446, 5.5); these are 2^29. */
+/* AES-GCM may encrypt about 2^34.5 blocks with one key (RFC 8446, 5.5); these are 2^30. */
 #define KEY_RECORDS (1u << 16)
 #define FIRST_MAX   1024u
 
@@ -63,8 +64,8 @@ struct tls {
     size_t plain_at, plain_len;
     uint8_t in[IN_SIZE];
     uint8_t out[OUT_SIZE];
-    uint8_t gather[RECORD]; /* small parts, together in one record */
-    uint8_t plain[RECORD];  /* of a record that the caller had too little room for */
+    uint8_t gather[GATHERED]; /* small parts, together in one record */
+    uint8_t plain[RECORD];    /* of a record that the caller had too little room for */
 };
 
 /* ---- the socket as OpenSSL sees it --------------------------------------------------------------------- */
@@ -358,8 +359,8 @@ static const void *next_record(struct tls *t, const struct iovec *part, int part
         *size = here < RECORD ? here : RECORD;
         return (const uint8_t *)part->iov_base + skip;
     }
-    for (*size = 0; parts > 0 && *size < RECORD; part++, parts--, skip = 0) {
-        size_t left = part->iov_len - skip, n = left < RECORD - *size ? left : RECORD - *size;
+    for (*size = 0; parts > 0 && *size < GATHERED; part++, parts--, skip = 0) {
+        size_t left = part->iov_len - skip, n = left < GATHERED - *size ? left : GATHERED - *size;
         if (left >= ALONE_FROM)
             break;
         if (n > 0)

@@ -5,7 +5,7 @@
  * does not take waits here. The secret is an external pre-shared key (RFC 8446, 4.2.11) that both ends
  * derived from the job key and from this connection's own nonces; with it goes an ephemeral key exchange, so
  * a job key that leaks later opens nothing that was recorded. No certificates, no resumption. One cipher,
- * with new keys every 2^16 records of 128 KiB, long before what one key may encrypt. */
+ * with new keys every 2^16 records of 256 KiB, long before what one key may encrypt. */
 #pragma once
 
 #include <stdbool.h>
