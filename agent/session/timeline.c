@@ -22,7 +22,6 @@
 struct timeline_file {
     Hvd__TimelinePart told;
     char *path;
-    int fd;
 };
 
 struct session_timeline {
@@ -32,18 +31,25 @@ struct session_timeline {
     struct timeline_file *file;
     size_t count, next; /* `next` is being sent */
     off_t sent;         /* of that */
+    int fd;             /* likewise; -1: it is not open */
     uint64_t granted;   /* bytes that the launcher takes */
 };
 
 /* ---- the files ----------------------------------------------------------------------------------------- */
 
+static void close_file(struct session_timeline *t)
+{
+    if (t->fd >= 0)
+        close(t->fd);
+    t->fd = -1;
+}
+
 static void close_files(struct session *s)
 {
     struct session_timeline *t = s->timeline;
-    for (size_t i = 0; i < t->count; i++) {
-        close(t->file[i].fd);
+    close_file(t);
+    for (size_t i = 0; i < t->count; i++)
         free(t->file[i].path);
-    }
     free(t->file);
     t->file = NULL;
     t->count = 0;
@@ -59,17 +65,13 @@ static void add_file(struct session *s, const char *who, uint32_t number)
     struct err e = ERR_INIT;
     if (trace_path(s->spawn->tuning->timeline, who, path, sizeof path, &e) < 0)
         return;
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    char *copy = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime >= t->began
-                     ? strdup(path)
-                     : NULL;
-    if (!copy) {
-        if (fd >= 0)
-            close(fd);
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_mtime < t->began)
         return;
-    }
+    char *copy = strdup(path);
+    if (!copy)
+        return;
     struct timeline_file *file = &t->file[t->count++];
-    *file = (struct timeline_file){.path = copy, .fd = fd};
+    *file = (struct timeline_file){.path = copy};
     hvd__timeline_part__init(&file->told);
     file->told.number = number;
     file->told.size = (uint64_t)st.st_size;
@@ -95,6 +97,7 @@ static void end_file(struct session *s)
 {
     struct session_timeline *t = s->timeline;
     (void)channel_send_data(&s->launcher.channel, (uint32_t)t->next, STREAM_FILE, FRAME_FLAG_EOF, NULL, 0);
+    close_file(t);
     t->next++;
     t->sent = 0;
     session_schedule_check(s);
@@ -113,7 +116,9 @@ static bool send_piece(struct session *s)
     most = t->granted < most ? (size_t)t->granted : most;
     if (left > 0 && most == 0)
         return false;
-    ssize_t n = most ? pread(file->fd, bytes, most, t->sent) : 0;
+    if (t->fd < 0)
+        t->fd = open(file->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = most ? pread(t->fd, bytes, most, t->sent) : 0;
     if (n <= 0) {
         end_file(s);
         return true;
@@ -206,6 +211,7 @@ void session_timeline_drop(struct session *s)
 
 static int open_timeline(struct session *s, struct err *e)
 {
+    s->timeline->fd = -1;
     s->timeline->began = time(NULL) - 1; /* a file's time may be a tick before */
     return 0;
 }

@@ -101,6 +101,10 @@ static const char *on_parts(struct job *j, struct host *h, const Hvd__Control *m
     uint64_t bytes = 0;
     if (!*state_of(j)->mark)
         return "nobody has asked for it";
+    if (told->n_part > (size_t)j->room.ranks + 1) {
+        end_transfer(h, false);
+        return "it has more parts than processes";
+    }
     t->part = calloc(told->n_part + 1, sizeof *t->part);
     for (size_t i = 0; t->part && i < told->n_part; i++) {
         const Hvd__TimelinePart *p = told->part[i];
