@@ -15,7 +15,8 @@
 #include "common/status/status_server.h"
 
 #define READ_SIZE (64u << 10)
-#define HOSTS_MAX 65536 /* of one job */
+#define HOSTS_MAX 65536       /* of one job */
+#define BYTES_MAX (32u << 20) /* of all answers about one job */
 
 static const char *name_process(const struct ctl_job *job)
 {
@@ -161,8 +162,8 @@ static void read_answers(struct ctl_ask *a, const struct ctl_job *job, int timeo
                          struct ctl_answers *all, struct err *e)
 {
     uint64_t until = clock_now() + (uint64_t)timeout_ms * NSEC_PER_MSEC;
-    size_t most = job->directory >= 0 ? 1 : HOSTS_MAX;
-    while (all->count < most) {
+    size_t most = job->directory >= 0 ? 1 : HOSTS_MAX, bytes = 0;
+    while (all->count < most && bytes < BYTES_MAX) {
         uint64_t now = clock_now();
         Hvd__Answer *answer = ctl_ask_next(a, now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0, e);
         if (!answer)
@@ -171,6 +172,7 @@ static void read_answers(struct ctl_ask *a, const struct ctl_job *job, int timeo
             message_free(answer);
             return;
         }
+        bytes += hvd__answer__get_packed_size(answer);
         if (add_answer(all, answer) < 0) {
             err_set(e, ERR_MEMORY, "no memory for an answer");
             return;

@@ -8,15 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/status/status_address.h"
 
-#define LISTENS     0x10000 /* of the kernel's flags of a socket */
-#define HVDRUNS_MAX 4096    /* that are looked at: everybody can take names */
-#define NAME        "abcdefghijklmnopqrstuvwxyz0123456789-"
+#define LISTENS      0x10000 /* of the kernel's flags of a socket */
+#define HVDRUNS_MAX  4096
+#define JOB_NAME_MAX 64
+#define NAME         "abcdefghijklmnopqrstuvwxyz0123456789-"
 
 static int add_job(struct ctl_jobs *jobs, const char *name, uid_t uid, int directory)
 {
@@ -161,8 +163,22 @@ static const char *find_listener(char *line)
     return flags & LISTENS ? line + at : NULL;
 }
 
-/* Each listens at a name of the kernel, and is in no directory. Of a user with too many, the rest is left
- * out. */
+/* Everybody can take such a name: the kernel says whose process listens there. */
+static bool is_users(uid_t uid, const char *job)
+{
+    struct status_address at;
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    status_address_of(&at, uid, job);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool is = fd >= 0 && connect(fd, (const struct sockaddr *)&at.un, at.size) == 0 &&
+              getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == uid;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* Each listens at a name of the kernel, and is in no directory. */
 static int look_at_hvdruns(struct ctl_jobs *jobs, uid_t self)
 {
     char *line = NULL;
@@ -173,7 +189,7 @@ static int look_at_hvdruns(struct ctl_jobs *jobs, uid_t self)
         const char *name = find_listener(line), *job;
         uid_t uid;
         if (name && status_address_parse(name, &uid, &job) && (self == 0 || uid == self) &&
-            strlen(job) < CTL_JOB_MAX)
+            strlen(job) <= JOB_NAME_MAX && is_users(uid, job))
             rc = add_job(jobs, job, uid, -1);
     }
     if (f)

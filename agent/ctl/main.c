@@ -88,7 +88,8 @@ static int run_on_job(const struct ctl_config *c, struct err *e,
 {
     struct ctl_job job;
     int rc = find_job(c->job, run == ctl_leave ? CTL_SESSIONS : CTL_HVDRUNS, &job, e);
-    if (rc > 0 && run == run_status && ctl_waiting(c)) {
+    bool started = rc == 0 && job.directory >= 0;
+    if (rc >= 0 && !started && run == run_status && ctl_waiting(c)) {
         err_clear(e);
         return 0;
     }

@@ -8,6 +8,7 @@
 #include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "agent/ctl/jobs.h"
+#include "common/base/log.h"
 #include "common/protocol/message.h"
 
 /* -1 with *e: the job refuses, or has ended. */
@@ -20,7 +21,7 @@ static int ask_job(const struct ctl_job *job, const Hvd__Inquiry *inquiry, struc
     if (!answer)
         err_set(e, ERR_CLOSED, "job %s has ended", job->name);
     else if (answer->body_case == HVD__ANSWER__BODY_REFUSED) {
-        message_printable(&answer->base);
+        log_printable(answer->refused);
         err_set(e, ERR_HOST, "job %s: %.300s", job->name, answer->refused);
     }
     message_free(answer);

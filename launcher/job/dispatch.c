@@ -244,8 +244,8 @@ static void on_data(void *ctx, struct host *h, const struct frame *f)
     struct job *j = ctx;
     struct err e = ERR_INIT;
     if (f->stream == STREAM_FILE) {
-        job_ending_progress(j);
-        (void)timeline_parts_data(j, h, f, &e);
+        if (timeline_parts_data(j, h, f, &e) == 0 && !j->stop.insisted)
+            job_ending_progress(j);
     } else if (!job_rank_of_host(j, h, f->rank))
         err_set(&e, ERR_PROTOCOL, "it sent bytes of stream %u of rank %u, which it does not run",
                 (unsigned)f->stream, f->rank);

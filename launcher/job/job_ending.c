@@ -85,8 +85,11 @@ void job_ending_begin(struct job *j)
     end_limit_begin(&j->stop.limit, clock_now(), teardown.grace_ms, j->host_count - j->tally.closed,
                     !j->outcome.failed);
     (void)has_time(j);
+    /* A second Teardown says that the user does not wait for what a host still sends. */
+    bool again = j->stop.grace_is_over || j->stop.insisted;
     for (uint32_t i = 0; i < j->host_count; i++)
-        host_teardown(&j->host[i], &teardown);
+        if (again || host_state(&j->host[i]) != HOST_ENDING)
+            host_teardown(&j->host[i], &teardown);
     if (j->tally.closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }

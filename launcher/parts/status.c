@@ -188,7 +188,7 @@ static void stop_listening(struct job *j)
 
 static void free_answers(struct job *j)
 {
-    for (uint32_t i = 0; i < j->host_count; i++)
+    for (uint32_t i = 0; j->host && i < j->host_count; i++) /* a part may have failed to open: no hosts */
         message_free(host_status_of(j, &j->host[i])->last);
 }
 

@@ -38,7 +38,8 @@ struct host_timeline {
     char path[PATH_MAX]; /* of the part that is open */
     int fd;              /* valid while `open` */
     bool open, refused;
-    uint32_t owed; /* bytes for the next credit */
+    bool cut_short; /* a part ended before its size: the files there stay */
+    uint32_t owed;  /* bytes for the next credit */
 };
 
 static struct timeline_state *state_of(const struct job *j)
@@ -171,27 +172,32 @@ static void give_credit(struct host *h, struct host_timeline *t, uint32_t bytes)
     t->owed = 0;
 }
 
-static void end_part(struct host *h, struct host_timeline *t, struct fetched *p)
+static void end_part(struct host *h, struct host_timeline *t, const struct fetched *p)
 {
+    t->cut_short |= p->got < p->size;
     if (p->got < p->size)
         drop_open_part(t);
     if (t->open && close(t->fd) < 0) {
+        int errnum = errno;
         t->open = false;
-        refuse_rest(h, t, errno);
+        unlink(t->path);
+        refuse_rest(h, t, errnum);
         return;
     }
     t->open = false;
-    p->over = true;
     if (--t->left == 0)
-        end_transfer(h, true);
+        end_transfer(h, !t->cut_short);
 }
 
 int timeline_parts_data(struct job *j, struct host *h, const struct frame *f, struct err *e)
 {
     struct host_timeline *t = timeline_of(j, h);
     struct fetched *p = f->rank < t->count ? &t->part[f->rank] : NULL;
-    if (!p || p->over || f->length > p->size - p->got)
+    bool ends = f->flags & FRAME_FLAG_EOF;
+    if (!p || p->over || f->length > p->size - p->got || (f->length == 0 && !ends))
         return err_set(e, ERR_PROTOCOL, "it sent bytes of a timeline that it has not told");
+    p->got += f->length;
+    p->over = ends;
     if (t->refused)
         return 0;
     int errnum = t->open ? 0 : open_part(j, h, t, p->number);
@@ -201,9 +207,8 @@ int timeline_parts_data(struct job *j, struct host *h, const struct frame *f, st
         refuse_rest(h, t, errnum);
         return 0;
     }
-    p->got += f->length;
     give_credit(h, t, f->length);
-    if (f->flags & FRAME_FLAG_EOF)
+    if (ends)
         end_part(h, t, p);
     return 0;
 }
@@ -247,7 +252,7 @@ static void remove_mark(struct job *j)
 static void free_parts(struct job *j)
 {
     remove_mark(j);
-    for (uint32_t i = 0; i < j->host_count; i++)
+    for (uint32_t i = 0; j->host && i < j->host_count; i++)
         free(timeline_of(j, &j->host[i])->part);
 }
 

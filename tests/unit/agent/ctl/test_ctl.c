@@ -187,6 +187,11 @@ START_TEST(another_users_process_is_no_hvdrun_of_ours)
     if (geteuid() != 0)
         return; /* nobody can become another user */
     pid_t pid = listen_as_hvdrun(job.name, 65534);
+    struct ctl_jobs jobs;
+    size_t at;
+    ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
+    ck_assert_uint_eq(ctl_jobs_named(&jobs, job.name, &at), 0);
+    ctl_jobs_free(&jobs);
     ck_assert_int_eq(ctl_ask_status(&job, 300, &all, &e), -1);
     ck_assert_msg(e.code == ERR_CLOSED && strstr(e.text, "is not its user's"), "%s", e.text);
     kill(pid, SIGKILL);
