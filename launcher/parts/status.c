@@ -57,6 +57,9 @@ static const char *on_host_status(struct job *j, struct host *h, const Hvd__Cont
     size_t room = KEPT_MAX;
     if (!own->asked)
         return "nobody has asked for it";
+    for (size_t i = 0; i < m->status->n_rank; i++)
+        if (!job_rank_of_host(j, h, m->status->rank[i]->rank))
+            return "it tells of ranks that it does not run";
     message_free(own->last);
     own->last = message_copy(&m->status->base, &room);
     settle_host(j, h);
