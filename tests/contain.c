@@ -281,6 +281,8 @@ int main(int argc, char **argv)
     /* Between fork and setsid there is no such group yet, and then only the process. */
     if (asked && kill(-command, SIGTERM) < 0)
         kill(command, SIGTERM);
+    if (asked)
+        kill(-command, SIGCONT); /* a test may have stopped one of them */
     end_the_rest(asked ? grace_ms : LEFT_MS, asked != 0);
     if (asked)
         return asked == SIGALRM ? 124 : 128 + asked;
