@@ -152,7 +152,7 @@ static int look_at_own(struct ctl_jobs *jobs, uid_t self)
 
 /* ---- hvdruns ------------------------------------------------------------------------------------------- */
 
-/* Of a line of /proc/net/unix: the name, when a process listens there; else NULL. */
+/* The name in a line of /proc/net/unix; NULL when no process listens at it. */
 static const char *find_listener(char *line)
 {
     unsigned flags;
@@ -192,6 +192,8 @@ static int look_at_hvdruns(struct ctl_jobs *jobs, uid_t self)
             strlen(job) <= JOB_NAME_MAX && is_users(uid, job))
             rc = add_job(jobs, job, uid, -1);
     }
+    if (jobs->count == most)
+        log_warning("there are %d hvdruns here, or more: more are left out", HVDRUNS_MAX);
     if (f)
         fclose(f);
     free(line);

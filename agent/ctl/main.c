@@ -19,7 +19,7 @@
 
 /* ---- one job ------------------------------------------------------------------------------------------- */
 
-/* hvdrun speaks for its sessions, but where the ranks of this host are meant. */
+/* Finds hvdrun in place of its sessions; with CTL_SESSIONS, hvdrun only if no session is here. */
 static size_t choose_jobs(struct ctl_jobs *jobs, const char *word, enum ctl_kind kind, size_t *at,
                           struct err *e)
 {

@@ -210,28 +210,23 @@ static void on_status(void *ctx, struct status_client *to)
     status_server_tell(to, &status);
 }
 
-static const char *asker(uid_t uid)
-{
-    return uid == 0 && geteuid() != 0 ? "root" : "its user";
-}
-
 static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
 {
-    return session_ask_resize(ctx, ranks, asker(uid));
+    return session_ask_resize(ctx, ranks, status_name_asker(uid));
 }
 
 static const char *on_leave(void *ctx, uid_t uid, const char *reason)
 {
     char why[400];
-    snprintf(why, sizeof why, "%s asked for that with hvdctl%s%.300s", asker(uid), *reason ? ": " : "",
-             reason);
+    snprintf(why, sizeof why, "%s asked for that with hvdctl%s%.300s", status_name_asker(uid),
+             *reason ? ": " : "", reason);
     return session_ask_leave(ctx, why);
 }
 
 static void on_end(void *ctx, uid_t uid)
 {
     session_set_cause(ctx, HVD__CAUSE__CAUSE_CANCELLED);
-    session_abort_job(ctx, false, "%s ended the job with hvdctl", asker(uid));
+    session_abort_job(ctx, false, "%s ended the job with hvdctl", status_name_asker(uid));
 }
 
 static bool on_refresh(void *ctx)

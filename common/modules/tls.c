@@ -56,7 +56,7 @@ struct lane {
 struct tls {
     SSL *ssl;
     int fd;
-    bool client, ready; /* ready: the handshake has ended, and the lanes have keys */
+    bool ready; /* the handshake has ended, and the lanes have keys */
     uint8_t secret[TLS_SECRET_SIZE];
     struct lane sealing, opening;
     size_t in_at, in_len;
@@ -223,7 +223,6 @@ static struct tls *tls_new(int fd, const uint8_t secret[TLS_SECRET_SIZE], bool c
     }
     memset(t, 0, offsetof(struct tls, in));
     t->fd = fd;
-    t->client = client;
     t->sealing.direction = client ? FROM_CLIENT : FROM_SERVER;
     t->opening.direction = client ? FROM_SERVER : FROM_CLIENT;
     memcpy(t->secret, secret, sizeof t->secret);
@@ -256,7 +255,7 @@ static int push_out(struct tls *t, struct err *e)
     return 0;
 }
 
-/* Reads until `wanted` bytes are here, or the socket has no more. 1: something came; 0; -1 with *e. */
+/* One recv, with room for `wanted` bytes in all. 1: bytes came; 0: the socket has none; -1 with *e. */
 static int pull_in(struct tls *t, size_t wanted, struct err *e)
 {
     size_t room = wanted > t->in_len + READ_LEAST ? wanted - t->in_len : READ_LEAST;
@@ -453,7 +452,7 @@ static uint8_t *next_place(struct room *r, size_t *size)
 }
 
 /* Decrypts the record at the front of `in` into the room, and the rest of it into `plain`. Returns the bytes
- * in the room. After -1 the room may hold bytes of nobody knows whom, and no later record is opened. */
+ * in the room. After -1 the room may hold bytes that were not authenticated: the link is to be closed. */
 static ssize_t open_record(struct tls *t, struct room *r, size_t size, struct err *e)
 {
     EVP_CIPHER_CTX *cipher = t->opening.cipher;

@@ -216,6 +216,11 @@ static void prepare_status(struct status_client *i)
         say_status(i);
 }
 
+const char *status_name_asker(uid_t uid)
+{
+    return uid == 0 && geteuid() != 0 ? "root" : "its user";
+}
+
 const char *status_refuse_ranks(uint32_t ranks, uint32_t least, uint32_t most, char *why, size_t size)
 {
     if (ranks >= least && ranks > 0 && (most == 0 || ranks <= most))

@@ -63,11 +63,14 @@ int status_server_open(struct status_server *q, uv_loop_t *loop, const struct st
 void status_server_refresh(struct status_server *q, void (*then)(void *ctx), void *ctx);
 /* Waiting clients get their answers. */
 void status_server_refreshed(struct status_server *q);
-/* Within `status`: a part of the answer. */
+/* To be called from `status`: adds one host's status to the answer. */
 void status_server_tell(struct status_client *to, Hvd__JobStatus *status);
+/* Names the user at the other end, for sentences about what that user asked for. */
+const char *status_name_asker(uid_t uid);
 #define STATUS_NOT_ELASTIC                                                                                   \
     "the job is not elastic: it was started without --min-np, --max-np and --host-discovery-script"
-/* NULL, or why a job with these limits (0: none) cannot have so many ranks, in `why`. */
+/* Returns NULL when the number of ranks is within the limits; `most` 0: there is no upper limit. Otherwise
+ * returns `why` with the reason in it. */
 const char *status_refuse_ranks(uint32_t ranks, uint32_t least, uint32_t most, char *why, size_t size);
 /* Keeps bytes that a rank wrote for a while, and sends them to clients that follow the rank. */
 void status_server_output(struct status_server *q, uint32_t rank, enum frame_stream stream,

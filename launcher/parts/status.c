@@ -132,15 +132,10 @@ static void on_status(void *ctx, struct status_client *to)
     }
 }
 
-static const char *asker(uid_t uid)
-{
-    return uid == 0 && geteuid() != 0 ? "root" : "its user";
-}
-
 static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
 {
     struct status_state *s = state_of(ctx);
-    return elastic_ask_resize(ctx, ranks, asker(uid), s->why, sizeof s->why);
+    return elastic_ask_resize(ctx, ranks, status_name_asker(uid), s->why, sizeof s->why);
 }
 
 static const char *on_leave(void *ctx, uid_t uid, const char *reason)
@@ -153,7 +148,7 @@ static void on_end(void *ctx, uid_t uid)
 {
     struct job *j = ctx;
     j->stop.final = true;
-    job_fault(j, clock_now(), 125, NULL, "%s ended the job with hvdctl", asker(uid));
+    job_fault(j, clock_now(), 125, NULL, "%s ended the job with hvdctl", status_name_asker(uid));
 }
 
 static const struct status_server_events events = {REFRESH_MS, on_refresh, on_status,

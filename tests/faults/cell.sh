@@ -94,6 +94,7 @@ hvdrun_is_dead() {
 }
 
 check_said() {
+    ! hit_by reader.kill || expect_no "$T/err" '^hvdrun: (error: |warning: )?cannot write'
     # What is said by itself; the log that proves the phases does not count.
     grep -vE '(trace|debug|info): ' "$T/err" > "$T/said"
     [ "$message" = - ] || grep -qE -- "$message" "$T/said" || fail "nothing said is like \"$message\": $(cat "$T/said")"
