@@ -94,8 +94,8 @@ static uint32_t *choose_ranks(const char *list, const struct ctl_answers *all, s
                 rank[(*count)++] = s->rank[i]->rank;
     }
     if (e->code == 0 && *count == 0 && list)
-        err_set(e, ERR_HOST, "none of the ranks %s of job %s is on this host", list,
-                all->item[0]->status->job);
+        err_set(e, ERR_HOST, "job %s has none of the ranks %.200s%s", all->item[0]->status->job, list,
+                all->item[0]->status->hosts > all->count ? " on this host" : "");
     if (e->code == 0)
         return rank;
     free(rank);
@@ -118,7 +118,7 @@ static int read_all(struct logs *l, struct ctl_ask *a, struct err *e)
     }
     if (l->inside && !l->config->json)
         putchar('\n');
-    return done ? 0 : err_set(e, ERR_CLOSED, "the session of the job has gone");
+    return done ? 0 : err_set(e, ERR_CLOSED, "%s has gone", a->process);
 }
 
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e)

@@ -2,7 +2,7 @@
  * session says that the job has ended here.
  *
  * The launcher names a file of its own that lies beside the timeline. If that file is here too, hosts share
- * the directory and nothing is sent. The files here are removed when the launcher has all of them. */
+ * the directory and no part is told. The files here are removed when the launcher has all of them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -143,7 +143,7 @@ static void tell_parts(struct session *s)
 {
     struct session_timeline *t = s->timeline;
     Hvd__TimelineParts parts = HVD__TIMELINE_PARTS__INIT;
-    Hvd__TimelinePart **list = calloc(t->count, sizeof(Hvd__TimelinePart *));
+    Hvd__TimelinePart **list = calloc(t->count + 1, sizeof(Hvd__TimelinePart *));
     if (!list) {
         close_files(s);
         return;
@@ -159,18 +159,23 @@ static void tell_parts(struct session *s)
 
 static bool is_wanted(const struct session *s)
 {
+    return s->timeline->mark && s->spawn && s->spawn->tuning && s->spawn->tuning->timeline[0];
+}
+
+static bool is_directory_shared(const struct session *s)
+{
     struct stat st;
-    return s->timeline->mark && s->spawn && s->spawn->tuning && s->spawn->tuning->timeline[0] &&
-           stat(s->timeline->mark, &st) < 0 && errno == ENOENT;
+    return stat(s->timeline->mark, &st) == 0 || errno != ENOENT;
 }
 
 bool session_timeline_is_due(struct session *s)
 {
     struct session_timeline *t = s->timeline;
-    if (!t->begun && !s->launcher.lost && is_wanted(s))
-        find_files(s);
-    if (!t->begun && t->count > 0)
+    if (!t->begun && !s->launcher.lost && is_wanted(s)) {
+        if (!is_directory_shared(s))
+            find_files(s);
         tell_parts(s);
+    }
     t->begun = true;
     return t->count > 0 && !t->over && !s->launcher.lost;
 }

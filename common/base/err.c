@@ -7,9 +7,12 @@
 /* Text from a peer or a file may hold anything: a message stays one printable line. */
 static void make_one_line(char *text)
 {
-    for (; *text; text++)
+    for (; *text; text++) {
         if ((unsigned char)*text < 0x20 || *text == 0x7f)
             *text = ' ';
+        if ((unsigned char)*text == 0xc2 && ((unsigned char)text[1] & 0xe0) == 0x80)
+            text[0] = text[1] = ' '; /* U+0080 to U+009F steer a terminal, too */
+    }
 }
 
 static void format_text(char *out, size_t size, const char *fmt, va_list args)

@@ -22,8 +22,8 @@
 #include "common/status/output_history.h"
 #include "common/status/status_address.h"
 
-#define INQUIRY_MAX (4u << 10) /* bytes of one */
-#define ANSWER_MAX  (1u << 20) /* likewise */
+#define INQUIRY_MAX (64u << 10) /* bytes of one */
+#define ANSWER_MAX  (1u << 20)  /* likewise */
 
 struct status_client;
 

@@ -159,38 +159,57 @@ static bool add_process(struct merging *m, uint32_t number)
     return add_part(m, who);
 }
 
-static void add_engine(struct merging *m, const struct host *h)
+/* Two sessions of an elastic job may have run on one host. */
+static bool is_first_of_label(const struct job *j, uint32_t index)
 {
-    char who[TRACE_WHO_MAX];
-    (void)add_part(m, trace_engine_who(h->label, who)); /* one that had nothing to do has none */
+    for (uint32_t i = 0; i < index; i++)
+        if (strcmp(j->host[i].label, j->host[index].label) == 0)
+            return false;
+    return true;
 }
 
-/* Says which files of a host hvdrun cannot read. */
-static void say_missing(const struct merging *m, const struct host *h, const struct numbers *n)
+/* Says which files hvdrun cannot read. `known`: the host has told that there are such files. */
+static void say_missing(const struct merging *m, const struct host *h, const struct numbers *n,
+                        const uint32_t *missing, uint32_t count, bool known)
 {
     char list[120], path[PATH_MAX];
-    const char *all = n->count == 1 ? "" : "s";
+    const char *all = count == 1 ? "" : "s", *verb = !known ? "may lie" : count == 1 ? "lies" : "lie";
     struct err e = ERR_INIT;
     if (trace_path(m->path, n->mark, path, sizeof path, &e) == 0)
         log_say("hvdrun: the timeline%s of %s%s %s %s on %s: %s\n", all, n->noun, all,
-                ranks_text_short(n->number, n->count, list, sizeof list), n->count == 1 ? "lies" : "lie",
-                h->label, path);
+                ranks_text_short(missing, count, list, sizeof list), verb, h->label, path);
+}
+
+static void add_host(struct merging *m, const struct job *j, const struct host *h)
+{
+    struct numbers n = list_numbers(j, h);
+    uint32_t *missing = calloc(n.count + 1, sizeof *missing), count = 0;
+    bool known = true;
+    for (uint32_t k = 0; k < n.count; k++) {
+        if (add_process(m, n.number[k]) || !missing)
+            continue;
+        enum timeline_place place = timeline_part_place(j, h, n.number[k]);
+        known &= place != TIMELINE_UNKNOWN;
+        if (place != TIMELINE_NOWHERE)
+            missing[count++] = n.number[k];
+    }
+    if (count > 0)
+        say_missing(m, h, &n, missing, count, known);
+    free(missing);
+    free(n.own);
 }
 
 static void add_all(struct merging *m, const struct job *j)
 {
     for (uint32_t i = 0; i < j->host_count && m->error == 0; i++) {
         const struct host *h = &j->host[i];
-        uint32_t found = 0;
+        char who[TRACE_WHO_MAX];
         if (!h->planned)
             continue;
-        struct numbers n = list_numbers(j, h);
-        for (uint32_t k = 0; k < n.count; k++)
-            found += add_process(m, n.number[k]);
-        add_engine(m, h);
-        if (found == 0 && n.count > 0 && h->ops != &transport_local)
-            say_missing(m, h, &n);
-        free(n.own);
+        add_host(m, j, h);
+        if (is_first_of_label(j, i))
+            (void)add_part(m,
+                           trace_engine_who(h->label, who)); /* an engine that had nothing to do has none */
     }
 }
 
@@ -208,8 +227,7 @@ static void close_merged(struct merging *m)
 void timeline_collect(const struct job *j)
 {
     struct merging m = {.fd = -1};
-    const char *name = j->config->timeline_filename;
-    if (!name || strstr(name, "%r") || !j->phases.running)
+    if (!j->phases.running || timeline_path(j, m.path, sizeof m.path) == EINVAL)
         return;
     m.began = time(NULL) - (time_t)((clock_now() - j->began) / NSEC_PER_SEC) - 1;
     m.error = open_merged(&m, j);

@@ -121,7 +121,11 @@ void status_keep_output(struct job *j, const struct frame *f);
 
 /* ---- timeline_parts.c ---------------------------------------------------------------------------------- */
 
-/* The path of --timeline-filename, which is given. 0, or an errno. */
+/* The path of the one file that --timeline-filename asks for. 0, or an errno: EINVAL when it wants none. */
 int timeline_path(const struct job *j, char *path, size_t size);
+/* `number` as in TimelinePart, of a process whose file hvdrun does not have. NOWHERE: it has written none, as
+ * far as hvdrun can know. */
+enum timeline_place { TIMELINE_NOWHERE, TIMELINE_ON_HOST, TIMELINE_UNKNOWN };
+enum timeline_place timeline_part_place(const struct job *j, const struct host *h, uint32_t number);
 /* Takes bytes of a part. -1 with *e: the host broke the protocol. */
 int timeline_parts_data(struct job *j, struct host *h, const struct frame *f, struct err *e);

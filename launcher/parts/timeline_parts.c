@@ -17,13 +17,15 @@
 #include "launcher/elastic/elastic.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
+#include "launcher/transport/transport.h"
 
 #define WINDOW    (1u << 20) /* bytes that a host may send ahead */
 #define PART_MAX  ((uint64_t)TRACE_BYTES + (64u << 20))
 #define SLOW_FROM ((uint64_t)16 << 20) /* so many bytes of one host take their time: the user is told */
 
 struct timeline_state {
-    char base[PATH_MAX], mark[PATH_MAX]; /* mark "": there is none */
+    char base[PATH_MAX], mark[PATH_MAX];
+    bool marked; /* the mark is there; without it, the parts stay on the hosts */
 };
 
 struct fetched {
@@ -38,6 +40,7 @@ struct host_timeline {
     char path[PATH_MAX]; /* of the part that is open */
     int fd;              /* valid while `open` */
     bool open, refused;
+    bool told;      /* the host has said which parts there are */
     bool cut_short; /* a part ended before its size: the files there stay */
     uint32_t owed;  /* bytes for the next credit */
 };
@@ -56,10 +59,26 @@ int timeline_path(const struct job *j, char *path, size_t size)
 {
     const char *name = j->config->timeline_filename;
     char dir[PATH_MAX / 2] = "";
+    if (!name || strstr(name, "%r") || strcmp(name, "DYNAMIC") == 0)
+        return EINVAL;
     if (name[0] != '/' && !getcwd(dir, sizeof dir))
         return errno;
     int n = snprintf(path, size, "%s%s%s", dir, dir[0] ? "/" : "", name);
     return n < 0 || (size_t)n >= size ? ENAMETOOLONG : 0;
+}
+
+enum timeline_place timeline_part_place(const struct job *j, const struct host *h, uint32_t number)
+{
+    const struct host_timeline *t = timeline_of(j, h);
+    if (h->ops == &transport_local)
+        return TIMELINE_NOWHERE;
+    if (!t->told)
+        return TIMELINE_UNKNOWN;
+    for (uint32_t i = 0; i < t->count; i++)
+        if (t->part[i].number == number)
+            return t->part[i].over && t->part[i].got == t->part[i].size && !t->refused ? TIMELINE_NOWHERE
+                                                                                       : TIMELINE_ON_HOST;
+    return TIMELINE_NOWHERE;
 }
 
 /* ---- the list of a host -------------------------------------------------------------------------------- */
@@ -100,7 +119,7 @@ static const char *on_parts(struct job *j, struct host *h, const Hvd__Control *m
     const Hvd__TimelineParts *told = m->timeline_parts;
     struct host_timeline *t = timeline_of(j, h);
     uint64_t bytes = 0;
-    if (!*state_of(j)->mark)
+    if (!j->common.timeline_mark)
         return "nobody has asked for it";
     if (told->n_part > (size_t)j->room.ranks + 1) {
         end_transfer(h, false);
@@ -117,8 +136,12 @@ static const char *on_parts(struct job *j, struct host *h, const Hvd__Control *m
         t->part[i] = (struct fetched){.number = p->number, .size = p->size};
         bytes += p->size;
     }
+    t->told = true;
     t->count = t->left = t->part ? (uint32_t)told->n_part : 0;
-    if (t->count == 0) {
+    if (told->n_part == 0)
+        return NULL; /* the directory is shared, or the program writes no timeline */
+    t->refused = !t->part || !state_of(j)->marked;
+    if (t->refused) {
         end_transfer(h, false);
         return NULL;
     }
@@ -175,7 +198,7 @@ static void give_credit(struct host *h, struct host_timeline *t, uint32_t bytes)
 static void end_part(struct host *h, struct host_timeline *t, const struct fetched *p)
 {
     t->cut_short |= p->got < p->size;
-    if (p->got < p->size)
+    if (p->got < p->size || p->size == 0)
         drop_open_part(t);
     if (t->open && close(t->fd) < 0) {
         int errnum = errno;
@@ -215,23 +238,28 @@ int timeline_parts_data(struct job *j, struct host *h, const struct frame *f, st
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */
 
-/* Without that directory here, the parts stay on the hosts. */
+/* Or may have some, once it has grown. */
+static bool has_other_hosts(const struct job *j)
+{
+    bool has = j->config->elastic;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        has |= j->host[i].ops != &transport_local;
+    return has;
+}
+
 static int make_mark(struct job *j, struct err *e)
 {
     struct timeline_state *s = state_of(j);
     (void)e;
-    const char *name = j->config->timeline_filename;
-    if (!name || strstr(name, "%r") || timeline_path(j, s->base, sizeof s->base) != 0)
+    if (!has_other_hosts(j) || timeline_path(j, s->base, sizeof s->base) != 0)
         return 0;
     int n = snprintf(s->mark, sizeof s->mark, "%s.%s.mark", s->base, j->name);
-    int fd = n > 0 && (size_t)n < sizeof s->mark
-                 ? open(s->mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
-                 : -1;
-    if (fd < 0) {
-        s->mark[0] = '\0';
+    if (n < 0 || (size_t)n >= sizeof s->mark)
         return 0;
-    }
-    close(fd);
+    int fd = open(s->mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    s->marked = fd >= 0; /* not, when there is no such directory here */
+    if (s->marked)
+        close(fd);
     j->common.timeline_mark = s->mark;
     return 0;
 }
@@ -244,9 +272,9 @@ static void on_host_closed(struct job *j, struct host *h)
 static void remove_mark(struct job *j)
 {
     struct timeline_state *s = state_of(j);
-    if (*s->mark)
+    if (s->marked)
         unlink(s->mark);
-    s->mark[0] = '\0';
+    s->marked = false;
 }
 
 static void free_parts(struct job *j)

@@ -62,6 +62,28 @@ case_files_that_are_elsewhere() {
     expect_same 't.0.json t.1.json t.engine' "$(tr '\n' ' ' < "$T/there.1" | sed 's/\.'"$H1"'.*//')" 'the files of the first host'
 }
 
+case_programs_that_write_none() {
+    hvd -H $H1:1,$H2:1 --timeline-filename /tmp/t.json true
+    expect_status 0
+    expect_no_err
+    cd "$T" || return
+    hvd -H $H1:1,$H2:1 --timeline-filename DYNAMIC true
+    expect_status 0
+    expect_no_err
+    expect_same '' "$(find "$T" -name 'DYNAMIC*')" 'files of that name'
+}
+
+# A host that hvdrun loses cannot tell whether it has a part.
+case_a_lost_host_may_have_parts() {
+    needs_kind ns
+    start -H $H1:1,$H2:1 --timeline-filename /tmp/hvdt.lost.json --heartbeat-timeout 3 sh -c 'echo ready; sleep 60'
+    until_out 10 ready
+    ip link set v2 down
+    stop_status
+    ip link set v2 up
+    expect_err "^hvdrun: the timeline of rank 1 may lie on $H2: /tmp/hvdt.lost.RANK.json$"
+}
+
 # A part of 60 MB, over a link that needs half a minute for it; the user does not wait for so long.
 begin_long_transfer() {
     needs_kind ns
@@ -112,15 +134,16 @@ case_no_room_for_what_hosts_send() {
     mkdir -p $here
     mount -t tmpfs -o size=1m t $here || skip "nothing can be mounted here"
     # shellcheck disable=SC2016
-    hvd -H $H2:1 --timeline-filename $here/t.json \
-        sh -c 'printf "[{}" > $0/t.0.json; head -c 3000000 /dev/zero | tr "\0" " " >> $0/t.0.json; echo "]" >> $0/t.0.json' $here
+    hvd -H $H2:2 --timeline-filename $here/t.json \
+        sh -c 'f=$0/t.$HOROVOD_RANK.json; printf "[{}" > $f; [ $HOROVOD_RANK = 0 ] || head -c 3000000 /dev/zero | tr "\0" " " >> $f; echo "]" >> $f' $here
     ls $here > "$T/here"
     umount $here
     on 2 "ls $here; rm -r $here" > "$T/there"
     rm -r $here
     expect_status 0
-    expect_err "^hvdrun: warning: --timeline-filename: cannot write $here/t.0.json: No space left on device$"
-    expect_err "^hvdrun: the timeline of rank 0 lies on $H2: $here/t.RANK.json$"
-    expect_same '' "$(cat "$T/here")" "what is left on hvdrun's host"
-    expect_same t.0.json "$(cat "$T/there")" 'what is left on the host'
+    expect_err "^hvdrun: warning: --timeline-filename: cannot write $here/t.1.json: No space left on device$"
+    expect_err "^hvdrun: the timeline is $here/t.json \(1 processes\)$"
+    expect_err "^hvdrun: the timeline of rank 1 lies on $H2: $here/t.RANK.json$"
+    expect_same t.json "$(cat "$T/here")" "what is left on hvdrun's host"
+    expect_same 't.0.json t.1.json ' "$(tr '\n' ' ' < "$T/there")" 'what is left on the host'
 }

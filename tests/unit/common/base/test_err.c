@@ -35,6 +35,11 @@ START_TEST(one_line_whatever_came_in)
     err_set(&e, ERR_PROTOCOL, "peer said \"%s\"", "a\nb\x1b[31mc\r");
     ck_assert_ptr_null(strpbrk(e.text, "\n\r\x1b"));
     ck_assert_str_eq(e.text, "peer said \"a b [31mc \"");
+    err_clear(&e);
+    err_set(&e, ERR_PROTOCOL, "%s",
+            "a\xc2\x9b"
+            "2J, \xc3\xa9");
+    ck_assert_str_eq(e.text, "a  2J, \xc3\xa9");
 }
 END_TEST
 
