@@ -117,7 +117,6 @@ static void begin_tensor(struct tensor *t, const struct team *team, const char *
     t->generation = client.tensors.generations;
     t->sequence = client.solo ? 0 : tensor_latest(&t->view, t->view.me);
     t->phase = PHASE_IDLE;
-    t->patience = (struct patience){0};
     if (!client.solo)
         remember_places(t, team);
     t->polls = (struct watchdog){0};

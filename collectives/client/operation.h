@@ -150,7 +150,6 @@ struct tensor {
     bool persistent; /* a handle of hvd_allreduce_init has this name */
     bool kept;       /* libhvd itself uses it, until its set is removed */
     struct watchdog polls;
-    struct patience patience;
     uint32_t index;    /* of this rank, in the view's team */
     uint32_t notified; /* the position in the engine's ring where its slot was put last */
     struct tensor_view view;

@@ -1,9 +1,8 @@
 /* Progress of a pending operation, and waiting for it.
  *
  * On one host only the ranks themselves make progress. A waiting rank looks for the arrival of the others,
- * checks that all agree, does chunks while there are any, and copies its result out. It spins for a moment,
- * because a hand-over between two processors takes a fraction of a microsecond and waking a sleeper takes
- * ten. Then it sleeps on its bell.
+ * checks that all agree, does chunks while there are any, and copies its result out. It looks for a moment,
+ * then yields between looks, then sleeps on its bell (wait_policy.h says when).
  *
  * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is
  * lost; or with HVD_ERR_ENGINE, when the engine has ended or its beat has stood still for 10 s. The
@@ -22,14 +21,13 @@
 #include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 
-#define LOOKS_FIRST    50    /* about 2 us; for ranks that each have a processor */
-#define LOOKS          10    /* of theirs after each yield; where they share processors one is enough */
-#define YIELDS         30    /* for the others' arrival */
-#define YIELDS_WORK    200   /* for their part of the work: about 150 us */
-#define YIELDS_PATIENT 50    /* of them; then what chunks_pick leaves to other ranks at first is taken, too */
-#define CROWD_PATIENT  15    /* the same, of YIELDS, where ranks share processors */
-#define QUICK_NS       50000 /* an arrival that came in this time, for each rank that shares a processor */
-#define SPIN_NS        30000 /* for the engine, which has to ask other hosts */
+#define LOOKS_FIRST 50 /* about 2 us; for ranks that each have a processor */
+#define LOOKS       10 /* of theirs after each yield; where they share processors one is enough */
+#define YIELD_NS                                                                                             \
+    1000000 /* yields for so long; many times as long as it takes to fall asleep and to be woken */
+#define YIELDS_PATIENT 150   /* then what chunks_pick leaves to other ranks at first is taken, too */
+#define CROWD_PATIENT  15    /* the same, where ranks share processors */
+#define SPIN_NS        30000 /* without yields, for ranks as for the engine: as long as it takes to be woken */
 #define SLICE_MS       250
 #define WATCHDOG_MS    10000
 
@@ -324,45 +322,59 @@ static bool has_moved(struct tensor *t, enum phase phase)
     return operation_step(t) || t->phase != phase || worth_another_step(t);
 }
 
-/* Yields its processor between looks. true: the operation has moved. */
-static bool look_and_yield(struct tensor *t, enum phase phase)
+static _Thread_local struct patience patience;
+
+static bool look_again(struct tensor *t, enum phase phase, int looks)
 {
-    bool apart = phase != PHASE_ARRIVE && client.crowd == 1;
-    int yields = apart ? YIELDS_WORK : YIELDS;
-    int patient_until = yields - (apart ? YIELDS_PATIENT : CROWD_PATIENT);
-    for (; yields > 0; yields--, doorbell_relax(true)) {
-        if (phase == PHASE_WORK && yields == patient_until)
-            t->view.patient = false;
+    for (; looks > 0; looks--) {
+        doorbell_relax(false);
         if (has_moved(t, phase))
             return true;
-        for (int look = client.crowd > 1 ? LOOKS : 0; look < LOOKS; look++) {
-            doorbell_relax(false);
-            if (has_moved(t, phase))
-                return true;
-        }
     }
     return false;
 }
 
-/* Looks for the arrival of the others, while looking pays. */
-static bool look_patiently(struct tensor *t)
+/* Yields its processor between looks, while that pays. true: the operation has moved. */
+static bool look_and_yield(struct tensor *t, enum phase phase)
 {
-    if (!patience_has(&t->patience, t->sequence))
-        return false;
-    uint64_t since = clock_now();
-    bool came = look_and_yield(t, PHASE_ARRIVE);
-    patience_learn(&t->patience, came && clock_now() - since < QUICK_NS * client.crowd);
-    return came;
+    uint64_t now = clock_now(), until = now + YIELD_NS;
+    uint32_t patient_until = client.crowd == 1 ? YIELDS_PATIENT : CROWD_PATIENT;
+    for (uint32_t yields = 1; now < until && patience_has(&patience, now); yields++) {
+        uint64_t before = now;
+        doorbell_relax(true);
+        now = clock_now();
+        patience_learn(&patience, now, now - before);
+        if (yields == patient_until)
+            t->view.patient = false;
+        if (has_moved(t, phase)) {
+            if (client.crowd == 1)
+                patience_handed(&patience, now, yields == 1);
+            return true;
+        }
+        if (client.crowd == 1 && look_again(t, phase, LOOKS))
+            return true;
+    }
+    t->view.patient = false;
+    return false;
 }
 
 /* true: it has moved; false: it is time to sleep. */
 static bool spin_for_ranks(struct tensor *t)
 {
     enum phase phase = t->phase;
-    for (int look = client.crowd > 1 ? LOOKS_FIRST : 0; look < LOOKS_FIRST; look++, doorbell_relax(false))
-        if (has_moved(t, phase))
+    if (client.crowd == 1 && look_again(t, phase, LOOKS_FIRST))
+        return true;
+    enum patience_advice advice = patience_advice(&patience);
+    if (advice == PATIENCE_SLEEP)
+        return false;
+    if (advice == PATIENCE_MOVE)
+        doorbell_move();
+    if (look_and_yield(t, phase))
+        return true;
+    for (uint64_t until = clock_now() + SPIN_NS; client.crowd == 1 && clock_now() < until;)
+        if (look_again(t, phase, LOOKS))
             return true;
-    return phase == PHASE_ARRIVE ? look_patiently(t) : look_and_yield(t, phase);
+    return false;
 }
 
 /* Spins for the engine and other hosts: longer, but only while the engine finds that spinning pays. */

@@ -1,23 +1,47 @@
 #include "collectives/client/wait_policy.h"
 
-#define LAPSES_MOST 10 /* then each 1024th operation looks */
-#define QUICK_MOST  64 /* so many quick looks in a row take back a lapse */
+#define SLICE_NS    1000000   /* a yield that takes longer has given away a slice */
+#define SPAN_LEAST  2000000   /* about such a slice */
+#define SPAN_MOST   250000000 /* then one slice in so long is lost */
+#define QUICK_MOST  1024      /* so many quick yields in a row halve the span */
+#define HANDED_MOST 16        /* more in a row than chance brings */
+#define PAUSE_LEAST 200000
 
-bool patience_has(const struct patience *p, uint32_t operation)
+static uint64_t lengthen_span(uint64_t ns, uint64_t least)
 {
-    return !p->hurt || operation % (1u << p->lapses) == 0;
+    ns = ns * 2 < least ? least : ns * 2;
+    return ns < SPAN_MOST ? ns : SPAN_MOST;
 }
 
-void patience_learn(struct patience *p, bool quick)
+void patience_learn(struct patience *p, uint64_t now, uint64_t ns)
 {
-    p->hurt = !quick;
-    if (!quick) {
-        p->lapses += p->lapses < LAPSES_MOST;
+    if (ns >= SLICE_NS) {
+        p->span = lengthen_span(p->span, SPAN_LEAST);
+        p->until = now + p->span;
         p->quick = 0;
-    } else if (p->lapses > 0 && ++p->quick == QUICK_MOST) {
-        p->lapses--;
+    } else if (p->span > 0 && ++p->quick == QUICK_MOST) {
+        p->span /= 2;
         p->quick = 0;
     }
+}
+
+void patience_handed(struct patience *p, uint64_t now, bool first)
+{
+    p->handed = first ? p->handed + 1 : 0;
+    if (p->handed < HANDED_MOST || now < p->apart)
+        return;
+    p->pause = lengthen_span(p->pause, PAUSE_LEAST);
+    p->apart = now + p->pause;
+    p->handed = 0;
+    p->cures++;
+    p->advised = true;
+}
+
+enum patience_advice patience_advice(struct patience *p)
+{
+    bool advised = p->advised;
+    p->advised = false;
+    return !advised ? PATIENCE_YIELD : p->cures % 2 ? PATIENCE_SLEEP : PATIENCE_MOVE;
 }
 
 bool overdue_after(struct overdue *o, uint32_t beat, bool blind, bool failed)

@@ -1,12 +1,16 @@
-/* How long a rank looks for other ranks, and how long for the engine's answer. (pure)
+/* How a rank waits for other ranks, and how long for the engine's answer. (pure)
  *
- * The other ranks. A hand-over between ranks that run takes a fraction of a microsecond, or a few when one of
- * them yields its processor to the other; a wake-up costs five to fifteen. But where another process keeps a
- * processor busy, that process gets a yielded processor, for milliseconds; and a rank that spins holds the
- * processor that the missing rank could have been moved to. A sleep frees the processor at once. The time
- * that looking took shows which of the two is better. So each tensor learns: after a slow look only each
- * second, fourth, ... 1024th operation looks, until a look was quick. The operation's number decides, so
- * that all ranks look at the same operation: a rank that looks while the others sleep finds looking slow.
+ * The other ranks. A hand-over between ranks that run takes a fraction of a microsecond, or two when one of
+ * them yields its processor to the other. A sleep lets the processor go idle; to be woken takes five to
+ * fifteen, on a virtual machine up to a hundred. So a rank yields between looks for long before it sleeps.
+ *
+ * But where another process wants the processor, that process gets a yielded processor for a slice, which is
+ * milliseconds. So each thread learns: after a yield that took so long, the thread yields no more for a
+ * while. Each next while is twice as long; quick yields make it shorter again.
+ *
+ * Ranks that could have a processor each may lie on one. Then each wait ends with its first yield. The kernel
+ * leaves such ranks where they are, since they never sleep. So after some such waits the thread sleeps once:
+ * it is woken on an idle processor, if there is one. If that did not help, the thread moves by itself.
  *
  * The engine. Its loop answers in the turn that reads the question, and beats ten times a second. While the
  * beat moves the answer is on its way, however long a busy machine takes. A beat that stands still means that
@@ -17,16 +21,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct patience {   /* zeros: look */
-    bool hurt;      /* the last look was slow */
-    uint8_t lapses; /* recent slow looks */
-    uint8_t quick;  /* looks since the last slow look */
+enum patience_advice { PATIENCE_YIELD, PATIENCE_SLEEP, PATIENCE_MOVE };
+
+/* Of a thread. Zeros: it yields. Times are those of clock_now(), in ns. */
+struct patience {
+    uint64_t until; /* no yields before */
+    uint64_t span;  /* of the last such while; 0: none was needed lately */
+    uint32_t quick; /* yields since the last slow one */
+
+    uint32_t handed;       /* waits in a row that ended with their first yield */
+    uint64_t apart, pause; /* no advice for their sake before `apart`; the next time `pause` later */
+    uint32_t cures;        /* how often there was such advice */
+    bool advised;
 };
 
-/* Asked before the wait of an operation. Operations are counted from 1. */
-bool patience_has(const struct patience *p, uint32_t operation);
-/* The outcome of looking: it was quick, or sleeping would have been as good. */
-void patience_learn(struct patience *p, bool quick);
+/* Does it pay to yield? */
+static inline bool patience_has(const struct patience *p, uint64_t now)
+{
+    return now >= p->until;
+}
+/* A yield took `ns`, until now. */
+void patience_learn(struct patience *p, uint64_t now, uint64_t ns);
+/* A wait of a rank that could have a processor of its own ended with a yield, now: its first, or a later one. */
+void patience_handed(struct patience *p, uint64_t now, bool first);
+/* How the next wait begins. Advice is given once. */
+enum patience_advice patience_advice(struct patience *p);
 
 #define OVERDUE_QUIET 15  /* slices, of one second, without a beat */
 #define OVERDUE_MOST  240 /* slices in all: a driver that begins with all GPUs of a host takes seconds each */

@@ -63,3 +63,16 @@ void doorbell_relax(bool yield)
     __asm__ volatile("yield" ::: "memory");
 #endif
 }
+
+/* The kernel moves a thread whose processor is taken from it. Then all are given back. */
+void doorbell_move(void)
+{
+    cpu_set_t all, others;
+    int here = sched_getcpu();
+    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(0, sizeof all, &all) < 0)
+        return;
+    others = all;
+    CPU_CLR((unsigned)here, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+        (void)sched_setaffinity(0, sizeof all, &all);
+}

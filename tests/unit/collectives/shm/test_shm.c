@@ -3,6 +3,7 @@
 /* needs: algo */
 #include <check.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -415,6 +416,31 @@ START_TEST(poison_is_for_ever_and_wakes)
 }
 END_TEST
 
+/* 100 moves; of two processors chance would take the thread back in half of the cases. */
+START_TEST(a_thread_moves_to_another_processor)
+{
+    cpu_set_t before, after;
+    int moved = 0;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
+    if (CPU_COUNT(&before) < 2)
+        return;
+    for (int i = 0; i < 100; i++) {
+        int from = sched_getcpu();
+        doorbell_move();
+        moved += sched_getcpu() != from;
+    }
+    ck_assert_int_ge(moved, 90);
+    ck_assert_int_eq(sched_getaffinity(0, sizeof after, &after), 0);
+    ck_assert(CPU_EQUAL(&before, &after));
+    CPU_ZERO(&after);
+    CPU_SET((unsigned)sched_getcpu(), &after);
+    ck_assert_int_eq(sched_setaffinity(0, sizeof after, &after), 0);
+    doorbell_move(); /* there is no other one */
+    ck_assert_int_eq(sched_getaffinity(0, sizeof before, &before), 0);
+    ck_assert(CPU_EQUAL(&before, &after));
+}
+END_TEST
+
 START_TEST(regions_and_segments_are_checked)
 {
     struct region other = {0};
@@ -471,6 +497,7 @@ int main(void)
     tcase_add_test(tc, parts_have_all_elements);
     tcase_add_test(tc, a_late_look_is_noticed);
     tcase_add_test(tc, poison_is_for_ever_and_wakes);
+    tcase_add_test(tc, a_thread_moves_to_another_processor);
     tcase_add_test(tc, regions_and_segments_are_checked);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
