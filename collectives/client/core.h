@@ -7,7 +7,7 @@
  *   placement.c  where an operation's elements lie        progress.c  the steps of an operation, the wait
  *   operation.c  submitting an operation                  pending.c   operations that may end early
  *   solo.c       the path of a job of one rank            request.c   the checks that all calls share
- *   timeline.c   a file of all operations                 wait_policy.c  spin or sleep; wait or give up
+ *   timeline.c   a file of all operations                 overdue.c   when an engine is given up
  *   sized.c      results that the caller allocates         forget.c    tensors without a use are forgotten
  *   carry.c      sets over a change of the ranks           gpu/        tensors in memory of GPUs
  *   api/         the calls of hvd.h

@@ -12,7 +12,6 @@
 #pragma once
 
 #include "collectives/client/core.h"
-#include "collectives/client/wait_policy.h"
 #include "collectives/gpu/pointer.h"
 #include "collectives/local/tensor.h"
 

@@ -2,13 +2,14 @@
  *
  * On one host only the ranks themselves make progress. A waiting rank looks for the arrival of the others,
  * checks that all agree, does chunks while there are any, and copies its result out. It looks for a moment,
- * then yields between looks, then sleeps on its bell (wait_policy.h says when).
+ * then yields between looks, then sleeps on its bell (collectives/shm/patience.h says when).
  *
  * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is
  * lost; or with HVD_ERR_ENGINE, when the engine has ended or its beat has stood still for 10 s. The
  * watchdog counts its own slices of time, so a job that was stopped and continued as a whole is not taken
  * for a dead job. Polling ends in the same way; a program that polls rarely needs 40 polls for that. */
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@
 #include "collectives/client/counts.h"
 #include "collectives/client/group.h"
 #include "collectives/shm/doorbell.h"
+#include "collectives/shm/patience.h"
 #include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 
@@ -27,7 +29,7 @@
     1000000 /* yields for so long; many times as long as it takes to fall asleep and to be woken */
 #define YIELDS_PATIENT 150   /* then what chunks_pick leaves to other ranks at first is taken, too */
 #define CROWD_PATIENT  15    /* the same, where ranks share processors */
-#define SPIN_NS        30000 /* without yields, for ranks as for the engine: as long as it takes to be woken */
+#define SPIN_NS        30000 /* without yields: as long as it takes to be woken */
 #define SLICE_MS       250
 #define WATCHDOG_MS    10000
 
@@ -334,8 +336,16 @@ static bool look_again(struct tensor *t, enum phase phase, int looks)
     return false;
 }
 
+/* The engine runs at once when this rank sleeps. A yield need not bring that: the kernel may give the
+ * processor back to a rank that has used less of it. */
+static bool is_beside_engine(void)
+{
+    return sched_getcpu() ==
+           atomic_load_explicit(&client.region.header->engine_processor, memory_order_relaxed);
+}
+
 /* Yields its processor between looks, while that pays. true: the operation has moved. */
-static bool look_and_yield(struct tensor *t, enum phase phase)
+static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
 {
     uint64_t now = clock_now(), until = now + YIELD_NS;
     uint32_t patient_until = client.crowd == 1 ? YIELDS_PATIENT : CROWD_PATIENT;
@@ -347,19 +357,27 @@ static bool look_and_yield(struct tensor *t, enum phase phase)
         if (yields == patient_until)
             t->view.patient = false;
         if (has_moved(t, phase)) {
-            if (client.crowd == 1)
+            if (client.crowd == 1 && !far)
                 patience_handed(&patience, now, yields == 1);
             return true;
         }
-        if (client.crowd == 1 && look_again(t, phase, LOOKS))
+        if (far && is_beside_engine())
+            return false;
+        if (client.crowd == 1 && !far && look_again(t, phase, LOOKS))
             return true;
     }
     t->view.patient = false;
     return false;
 }
 
-/* true: it has moved; false: it is time to sleep. */
-static bool spin_for_ranks(struct tensor *t)
+/* For the engine, which asks other hosts. true: it has moved; false: it is time to sleep. */
+static bool look_for_engine(struct tensor *t)
+{
+    return !is_beside_engine() && look_and_yield(t, t->phase, true);
+}
+
+/* For the other ranks of this host. */
+static bool look_for_ranks(struct tensor *t)
 {
     enum phase phase = t->phase;
     if (client.crowd == 1 && look_again(t, phase, LOOKS_FIRST))
@@ -369,21 +387,10 @@ static bool spin_for_ranks(struct tensor *t)
         return false;
     if (advice == PATIENCE_MOVE)
         doorbell_move();
-    if (look_and_yield(t, phase))
+    if (look_and_yield(t, phase, false))
         return true;
     for (uint64_t until = clock_now() + SPIN_NS; client.crowd == 1 && clock_now() < until;)
         if (look_again(t, phase, LOOKS))
-            return true;
-    return false;
-}
-
-/* Spins for the engine and other hosts: longer, but only while the engine finds that spinning pays. */
-static bool spin_for_engine(struct tensor *t)
-{
-    if (client.crowd > 1 || !atomic_load_explicit(&client.region.header->calm, memory_order_relaxed))
-        return false;
-    for (uint64_t until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
-        if (operation_step(t))
             return true;
     return false;
 }
@@ -394,7 +401,7 @@ static bool wait_longer(struct tensor *t, uint64_t until)
     do {
         if (__builtin_expect(forget_is_wanted(), 0))
             forget_idle();
-        if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
+        if (t->phase >= PHASE_PACK && !team_is_here(t->view.team) ? look_for_engine(t) : look_for_ranks(t))
             continue;
         uint64_t now = clock_now();
         if (now >= until)

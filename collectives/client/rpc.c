@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "collectives/client/core.h"
-#include "collectives/client/wait_policy.h"
+#include "collectives/client/overdue.h"
 
 static uint32_t beat_seen(void)
 {

@@ -4,12 +4,13 @@
  * done in pieces of a fraction of a millisecond, so a death is never noticed late because of a large tensor.
  * The loop sleeps only when nothing is pending; before it does, it says so in the region (engine_sleeping)
  * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
- * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation, but
- * only while that pays (spin_policy.h). */
+ * hosts it stays awake for a moment after each activity, because a wake-up costs more than a small operation.
+ * It yields its processor meanwhile, as long as that pays (collectives/shm/patience.h). */
 #include "collectives/engine/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -28,13 +29,13 @@
 #include "collectives/engine/remote.h"
 #include "collectives/engine/session.h"
 #include "collectives/engine/sets.h"
-#include "collectives/engine/spin_policy.h"
 #include "collectives/engine/stalls.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/engine/tuning.h"
 #include "collectives/engine/workers.h"
 #include "collectives/gpu/fuse.h"
 #include "collectives/local/pipeline.h"
+#include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -42,7 +43,7 @@
 #define EVENTS_MAX 64
 #define OUT_MAX    (1u << 20) /* to a session that does not read */
 #define CONNECT_MS 300000     /* for NCCL: a first start on cold disks takes minutes */
-#define SPIN_NS    50000      /* after the last activity, on several hosts */
+#define STAY_NS    1000000    /* awake after the last activity, on several hosts */
 
 /* Each part uses those behind it. */
 static const struct engine_part *const parts[] = {
@@ -80,7 +81,6 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->workers.listener = engine->peers.watch = (struct watch){-1, NULL};
     engine->session.passed_fd = engine->region_fd = -1;
     engine->workers.gone_rank = engine->peers.lost_host = UINT32_MAX;
-    engine->loop.delay_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
         engine->names.segment[i].fd = -1;
     buf_init(&engine->session.in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
@@ -125,7 +125,6 @@ void engine_free(struct engine *engine)
     close_fd(engine->session.passed_fd);
     close_fd(engine->session.watch.fd);
     close_fd(engine->loop.kick.fd);
-    close_fd(engine->loop.delay_fd);
     close_fd(engine->loop.epoll);
     buf_free(&engine->session.in);
     buf_free(&engine->session.out);
@@ -133,27 +132,6 @@ void engine_free(struct engine *engine)
     host_table_swap(engine, &hosts);
     host_table_free(&hosts);
     free(engine);
-}
-
-/* Nanoseconds that this process was ready to run without a processor; UINT64_MAX: not known. */
-static uint64_t delay_so_far(const struct engine *engine)
-{
-    char text[128];
-    ssize_t n = engine->loop.delay_fd < 0 ? -1 : pread(engine->loop.delay_fd, text, sizeof text - 1, 0);
-    if (n <= 0)
-        return UINT64_MAX;
-    text[n] = '\0';
-    unsigned long long delay;
-    return sscanf(text, "%*u %llu", &delay) == 1 ? delay : UINT64_MAX;
-}
-
-static void judge_spinning(struct engine *engine, uint64_t now)
-{
-    if (!engine->loop.may_spin)
-        return;
-    spin_policy_update(&engine->loop.spin, now, delay_so_far(engine), engine->loop.worked);
-    engine->loop.worked = false;
-    atomic_store_explicit(&engine->region.header->calm, engine->loop.spin.spin, memory_order_relaxed);
 }
 
 /* Shows that we live, and makes up for a kick that was lost with its sender. */
@@ -168,7 +146,6 @@ static void beat_if_due(struct engine *engine, uint64_t now)
         engine_ping(engine);
         loop->ping_at = now + loop->ping_ns;
     }
-    judge_spinning(engine, now);
     for (size_t i = 0; parts[i]; i++)
         if (parts[i]->beat)
             parts[i]->beat(engine, now);
@@ -214,6 +191,27 @@ static int timeout_of(const struct turn *turn)
     return turn->due && (timeout < 0 || ms < timeout) ? ms : timeout;
 }
 
+/* Gives its processor to the process whose answer it may wait for. false: it is time to sleep. */
+static bool stays_awake(struct loop *loop, uint64_t now)
+{
+    if (now >= loop->stay_until || !patience_has(&loop->patience, now))
+        return false;
+    now = clock_now();
+    doorbell_relax(true);
+    uint64_t after = clock_now();
+    patience_learn(&loop->patience, after, after - now);
+    return true;
+}
+
+/* A rank on the same processor sleeps, so that this process runs at once. */
+static void show_processor(struct engine *engine)
+{
+    _Atomic int32_t *shown = &engine->region.header->engine_processor;
+    int32_t here = sched_getcpu();
+    if (here != atomic_load_explicit(shown, memory_order_relaxed))
+        atomic_store_explicit(shown, here, memory_order_relaxed);
+}
+
 /* One turn. Returns the milliseconds until the next one must come. */
 static int take_turn(struct engine *engine)
 {
@@ -221,6 +219,7 @@ static int take_turn(struct engine *engine)
     struct turn turn = {.now = clock_now(), .timeout = -1};
     if (!engine->configured)
         return -1;
+    show_processor(engine);
     if (__builtin_expect(loop->failed, 0))
         spread_failure(engine);
     for (size_t i = 0; loop->progress[i] && !loop->ended; i++)
@@ -228,10 +227,9 @@ static int take_turn(struct engine *engine)
     if (loop->ended)
         return 0; /* perhaps without a region */
     beat_if_due(engine, turn.now);
-    loop->worked = loop->worked || turn.active;
-    if (turn.active && loop->spin.spin)
-        loop->spin_until = turn.now + SPIN_NS;
-    if (turn.more || turn.now < loop->spin_until || loop->failed)
+    if (turn.active && engine->hosts > 1)
+        loop->stay_until = turn.now + STAY_NS;
+    if (turn.more || loop->failed || stays_awake(loop, turn.now))
         return 0;
     turn_until(&turn, loop->beat_at);
     return timeout_of(&turn);

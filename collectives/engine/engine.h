@@ -21,6 +21,7 @@
  * more hosts every operation comes here when it is complete on this host, and is settled here. */
 #pragma once
 
+#include "collectives/shm/patience.h"
 #include "collectives/engine/core.h"
 #include "collectives/engine/joins.h"
 #include "collectives/engine/local.h"
@@ -29,7 +30,6 @@
 #include "collectives/engine/remote.h"
 #include "collectives/engine/session.h"
 #include "collectives/engine/sets.h"
-#include "collectives/engine/spin_policy.h"
 #include "collectives/engine/stall.h"
 #include "collectives/engine/workers.h"
 #include "collectives/shm/region.h"
@@ -54,11 +54,8 @@ struct loop {
     void (*progress[ENGINE_PROGRESS_MAX])(struct engine *engine, struct turn *turn);
     uint64_t beat_at;          /* next */
     uint64_t ping_at, ping_ns; /* the next message to the session, and the time between two */
-    uint64_t spin_until;
-    struct spin_policy spin;
-    int delay_fd; /* the kernel's count of time without a processor; -1: there is none */
-    bool worked;  /* since the last beat */
-    bool may_spin;
+    uint64_t stay_until;       /* awake */
+    struct patience patience;
 };
 
 /* hvdrun's options, or the standard. */
@@ -125,5 +122,3 @@ void engine_free(struct engine *engine);
 int engine_loop(struct engine *engine, struct err *e);
 /* The epoch's control region. */
 int engine_make_region(struct engine *engine, struct err *e);
-/* A spinning engine must not take a processor from a rank. */
-bool engine_may_spin(const struct engine *engine);

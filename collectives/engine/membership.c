@@ -131,7 +131,6 @@ static int begin_membership(struct engine *engine, const Hvd__Membership *m, str
         rc = engine_parts_begin(engine, e);
     host_table_free(&table);
     engine->membership->alone = m->host_index == NO_HOST;
-    engine->loop.may_spin = engine_may_spin(engine);
     return rc;
 }
 

@@ -101,11 +101,6 @@ int engine_make_region(struct engine *engine, struct err *e)
     return 0;
 }
 
-bool engine_may_spin(const struct engine *engine)
-{
-    return engine->hosts > 1 && sysconf(_SC_NPROCESSORS_ONLN) > (long)engine->workers.members;
-}
-
 /* Tensors that are fused, and those of flat mode, must be in shared memory as a whole. */
 static uint64_t stream_least(const struct engine *engine, const Hvd__EngineTuning *t)
 {
@@ -155,7 +150,6 @@ int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int
         return err_sys(e, errno, "the descriptor of the worker socket cannot be used");
     if (engine_make_region(engine, e) != 0 || engine_parts_start(engine, config, e) != 0)
         return -1;
-    engine->loop.may_spin = engine_may_spin(engine);
     engine->loop.ping_ns = config->ping_ms * NSEC_PER_MSEC;
     engine->configured = true;
     return engine_watch(engine, &engine->workers.listener, EPOLLIN, e);

@@ -31,5 +31,5 @@ void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms);
 /* Between two looks of a spin: a pause of the processor, or (`yield`) it is given to whoever else wants it.
  */
 void doorbell_relax(bool yield);
-/* The calling thread goes to another processor of those that it may run on. Does nothing where there is none. */
+/* The calling thread goes to another processor of those that it may run on, if there is another. */
 void doorbell_move(void);

@@ -34,8 +34,7 @@
  * after a word that every reader stores after its last read: the next `sequence`, `done`, `given`. A reader
  * without such a word (the engine on one host) reads first and asks then whether that was in time
  * (tensor_is_over), with a fence between, because a load that acquires holds back what follows it, not what
- * went before. Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at
- * `claim` before it is changed. */
+ * went before. Relaxed are only words of one's own (tail, head), and looks at `claim` before it is changed. */
 #pragma once
 
 #include <stdatomic.h>
@@ -78,7 +77,7 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 /* ---- the region ---------------------------------------------------------------------------------------- */
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     21u
+#define SHM_VERSION     22u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -224,7 +223,6 @@ struct shm_header {
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
     uint64_t stream_least;  /* bytes of a tensor from which on an operation between hosts may be streamed */
-    _Atomic uint32_t calm;  /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;          /* engine: members that are in hvd_join; beside what every call reads */
     _Atomic uint32_t next_membership; /* engine: the number of the membership that comes next; 0: none */
@@ -233,6 +231,7 @@ struct shm_header {
     char poison_text[SHM_TEXT_MAX]; /* engine: the sentence */
     SHM_ALIGNED _Atomic uint32_t beat;            /* engine: changes while it lives */
     SHM_ALIGNED _Atomic uint32_t engine_sleeping; /* engine: a kick is needed */
+    _Atomic int32_t engine_processor;             /* engine: where it ran last; relaxed */
 };
 
 static inline uint64_t shm_tagged(uint32_t operation, uint32_t count)

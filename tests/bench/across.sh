@@ -18,14 +18,22 @@ part_hosts() {
         on_hosts "${shape%x*}" "${shape#*x}"
         columns=(hvd_arena hvd_malloc hvd_persistent hvd_shared hvd_encrypt)
         [ "$shape" != 2x1 ] || columns+=(exchange)
-        begin_set "hosts.$shape" "${columns[@]}" mpich openmpi gloo floor_wire
+        begin_set "hosts.$shape" "${columns[@]}" mpich openmpi mpich5 openmpi5 gloo floor_wire
         largest=268435456
         [ "$shape" != 4x1 ] || largest='' # it would take as long as all the others
         # shellcheck disable=SC2086 # words
         allreduce_set 8 10 12 ${BENCH_BYTES:-4 4096 65536 1048576 16777216 67108864 $largest}
-        [ "$shape" != 2x1 ] || row '4 B, 2 hosts: 1.5 of the exchange' allreduce 4 hvd_arena '' 0.67
-        [ "$shape" = 4x1 ] || row "64 MiB, $shape hosts x ranks, arena" allreduce 67108864 hvd_arena 0.6
-        row "64 MiB, $shape hosts x ranks, malloc" allreduce 67108864 hvd_malloc 0.6 '' floor_wire
+        [ "$shape" != 2x1 ] || row '4 B, 2x1 hosts: 1.5 of the exchange' allreduce 4 hvd_arena '' 0.67
+        allreduce_rows "$shape hosts" << END
+4 hvd_arena 1.0
+4096 hvd_arena 1.0
+65536 hvd_arena 1.0
+1048576 hvd_arena 1.0
+16777216 hvd_arena 0.7
+67108864 hvd_arena 0.5
+67108864 hvd_malloc 0.6
+268435456 hvd_arena 0.5
+END
         "$here/../hosts/hosts.sh" down
     done
 }

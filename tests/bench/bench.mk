@@ -4,8 +4,15 @@ BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exch
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
 BENCH_TOOLS += $(BUILD)/bench/elastic_step $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
-BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),\
-    $(foreach program,ops start first,$(BUILD)/bench/mpi_$(program).$(mpi))))
+BENCH_TOOLS += $(BUILD)/bench/hvd_first $(BUILD)/bench/waiting
+# Debian's, and those of MPICH5=DIRECTORY and OPENMPI5=DIRECTORY, each with bin/mpicc.
+MPICC_mpich := $(shell command -v mpicc.mpich)
+MPICC_openmpi := $(shell command -v mpicc.openmpi)
+MPICC_mpich5 := $(wildcard $(MPICH5)/bin/mpicc)
+MPICC_openmpi5 := $(wildcard $(OPENMPI5)/bin/mpicc)
+BENCH_PEERS := $(foreach mpi,mpich openmpi mpich5 openmpi5,$(if $(MPICC_$(mpi)),\
+    $(foreach program,ops start first waiting,$(BUILD)/bench/mpi_$(program).$(mpi))))
+export MPICH5 OPENMPI5
 
 $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor \
         $(BUILD)/bench/exchange_floor $(BUILD)/bench/wire_floor $(BUILD)/bench/delay_link $(BUILD)/bench/line_delay: \
@@ -37,12 +44,18 @@ $(BUILD)/bench/pmix_fence: $(BUILD)/obj/tests/bench/pmix_fence.o
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(call pkg_libs,pmix)
 
+$(BUILD)/bench/hvd_first $(BUILD)/bench/waiting: $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/obj/tests/bench/bench_call.o $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
+
 define mpi_rule
-$(BUILD)/bench/$(1).%: tests/bench/$(1).c tests/bench/resnet50.h
+$(BUILD)/bench/$(1).%: tests/bench/$(2).c tests/bench/resnet50.h
 	@mkdir -p $$(@D)
-	mpicc.$$* -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -I. -o $$@ $$<
+	$$(MPICC_$$*) -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -DWITH_MPI -I. -o $$@ $$<
 endef
-$(foreach program,mpi_ops mpi_start mpi_first,$(eval $(call mpi_rule,$(program))))
+$(foreach program,mpi_ops mpi_start mpi_first,$(eval $(call mpi_rule,$(program),$(program))))
+$(eval $(call mpi_rule,mpi_waiting,waiting))
 
 # The floor adds as fast as the machine can.
 $(BUILD)/obj/tests/bench/shm_floor.o: OPT += -O3

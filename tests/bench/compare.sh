@@ -3,10 +3,13 @@
 # table of medians, and says of each row with a goal whether it is met (figures.awk).
 #
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc, hvd_persistent, hvd_shared (ours; the
-# last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, floor_wire, exchange.
+# last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, mpich5, openmpi5, gloo (peers), floor, floor_malloc,
+# floor_readv, floor_wire, exchange.
 # Names python_... and c10d_... are programs of python.sh and torch.sh, which print lines for several columns.
 
 limit_ms=${BENCH_LIMIT_MS:-60}
+fewest=9 # runs of a command
+[ -z "${BENCH_SECONDS:-}" ] || fewest=1
 kept=${BENCH_KEEP:-$scratch/lines}
 longest=20 # seconds that one run of one of them may take
 place=()   # how a command gets to where it runs: empty here, on a host: hosts.sh exec head
@@ -40,8 +43,9 @@ begin_set() { # SET NAME...
     said=''
     declare -gA ended=()
     touch "$lines"
-    [ -x "$build/bench/mpi_ops.mpich" ] || lacks mpich
-    [ -x "$build/bench/mpi_ops.openmpi" ] || lacks openmpi
+    for mpi in mpich openmpi mpich5 openmpi5; do
+        [ -x "$build/bench/mpi_ops.$mpi" ] || lacks "$mpi"
+    done
     have_torch || lacks gloo
 }
 
@@ -53,6 +57,19 @@ lacks() { # NAME: it is not installed
 # One run of one implementation. OP is one of hvd_bench's, or resnet50; BYTES a list.
 run_one() { # NAME OP BYTES TURN
     local command=() launcher op=$2
+    case $1.$2 in
+    hvd_arena.count) command=("$build/hvdrun" "${where[@]}" "$build/bench/waiting") ;;
+    mpich*.count | openmpi*.count)
+        mpi_launcher "$1" "$ranks"
+        command=("${launcher[@]}" "$build/bench/mpi_waiting.$1")
+        ;;
+    *) op_command "$1" "$2" "$3" ;;
+    esac
+    # shellcheck disable=SC2086 # $with is a command and its arguments
+    "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" 2> "$scratch/err" < /dev/null | keep_lines "$1" "$2" "$4"
+}
+
+op_command() { # NAME OP BYTES: into run_one's $command
     case $1 in
     hvd_openmpi) command=("$build/hvdrun" "${where[@]}" "$build/bench/mpi_ops.openmpi" "$1" "$limit_ms" "$op" "$3") ;;
     hvd_*)
@@ -66,7 +83,7 @@ run_one() { # NAME OP BYTES TURN
         esac
         if [ "$op" = resnet50 ]; then command+=(--model resnet50); else command+=(--op "$op" --bytes "$3"); fi
         ;;
-    mpich | openmpi)
+    mpich* | openmpi*)
         if [ "$hosts_here" = 1 ]; then mpi_launcher "$1" "$ranks"; else mpi_launcher "$1" "$ranks" "$hosts_here" "$each"; fi
         command=("${launcher[@]}" "$build/bench/mpi_ops.$1" "$1" "$limit_ms" "$op")
         [ "$op" = resnet50 ] || command+=("$3")
@@ -83,8 +100,6 @@ run_one() { # NAME OP BYTES TURN
     python_*) python_command "$1" "$op" "$3" ;;
     c10d_*) torch_command "$1" "$op" "$3" ;;
     esac
-    # shellcheck disable=SC2086 # $with is a command and its arguments
-    "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" 2> "$scratch/err" < /dev/null | keep_lines "$1" "$2" "$4"
 }
 
 keep_lines() { # NAME OP TURN; of a NAME that prints lines for several columns each has its own
@@ -105,8 +120,8 @@ misfortune() { # NAME STATUS
     esac
 }
 
-# All of them, one after the other, beginning with another one each time, for about SECONDS: as often as there is time for, once at
-# least, $rounds times at most. Gloo, far behind and slow to start, takes part in every third turn.
+# All of them, one after the other, beginning with another one each time, for about SECONDS, but $fewest to $rounds times. Gloo, far
+# behind and slow to start, takes part in every third turn.
 take_turns() { # SECONDS OP BYTES
     local seconds=${BENCH_SECONDS:-$1} turn i name status since=$SECONDS before took
     [ -n "$3" ] || return 0
@@ -122,7 +137,7 @@ take_turns() { # SECONDS OP BYTES
         done
         took=$((SECONDS - before))
         progress "$2 of $3: turn $turn, $((SECONDS - since)) of $seconds s"
-        [ $((SECONDS - since + took)) -le "$seconds" ] || break
+        [ "$turn" -lt "$fewest" ] || [ $((SECONDS - since + took)) -le "$seconds" ] || break
     done
     progress ''
 }
@@ -138,6 +153,27 @@ table() {
 
 cell() { # ROW NAME: its median, empty when there is none
     figures -v what=value -v row="$1" -v ours="$2"
+}
+
+size_text() { # BYTES
+    if [ "$1" -ge 1048576 ]; then
+        echo "$(($1 / 1048576)) MiB"
+    elif [ "$1" -ge 1024 ]; then
+        echo "$(($1 / 1024)) KiB"
+    else
+        echo "$1 B"
+    fi
+}
+
+# Rows of allreduces, from lines of: BYTES NAME LIMIT [SHARE]. A dash is none.
+allreduce_rows() { # WHERE
+    local bytes name limit share floors
+    while read -r bytes name limit share; do
+        floors=floor
+        case $name in hvd_malloc) floors=floor_malloc,floor_readv ;; esac
+        [ "$hosts_here" = 1 ] || floors=floor_wire
+        row "$(size_text "$bytes"), $1, ${name#hvd_}" allreduce "$bytes" "$name" "${limit/#-/}" "${share/#-/}" "$floors"
+    done
 }
 
 # A row of the goals, of the set at hand. Left out: a size that was not to be run. PEERS: other columns than those of all peers.

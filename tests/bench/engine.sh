@@ -1,36 +1,88 @@
 # shellcheck shell=bash disable=SC2154
-# Parts of run.sh about the engine on one host: allreduce, model, first, growth.
+# Parts of run.sh about the engine on one host: allreduce, waiting, model, ops, first, growth.
 
 part_allreduce() {
     local n
-    for n in ${BENCH_RANKS:-2 4}; do
+    for n in ${BENCH_RANKS:-2 3 4 8}; do
         on_one_host "$n"
         title "allreduce, f32 sum in place, $n ranks on one host"
-        begin_set "allreduce.$n" hvd_arena hvd_malloc hvd_persistent hvd_shared mpich openmpi gloo floor floor_malloc floor_readv
+        begin_set "allreduce.$n" hvd_arena hvd_malloc hvd_persistent hvd_shared mpich openmpi mpich5 openmpi5 gloo floor floor_malloc floor_readv
         # shellcheck disable=SC2086 # words
         allreduce_set 12 20 20 ${BENCH_BYTES:-4 64 4096 65536 1048576 4194304 16777216 67108864 268435456}
-        "allreduce_goals_$n"
+        if [ "$n" = 2 ]; then goals_of_two; else goals_of_more; fi
     done
 }
 
-allreduce_goals_2() {
-    row '4 B, 2 ranks, by name' allreduce 4 hvd_arena 1.0
-    row '4 B, 2 ranks, persistent handle' allreduce 4 hvd_persistent 0.7
-    row '4 KiB, 2 ranks, arena' allreduce 4096 hvd_arena 0.5
-    row '64 KiB, 2 ranks, arena' allreduce 65536 hvd_arena 0.25
-    row '1 MiB, 2 ranks, arena' allreduce 1048576 hvd_arena 0.25
-    row '16 MiB, 2 ranks, arena' allreduce 16777216 hvd_arena 0.25 0.8
-    row '64 MiB, 2 ranks, arena' allreduce 67108864 hvd_arena 0.25 0.8
-    row '256 MiB, 2 ranks, arena' allreduce 268435456 hvd_arena 0.25 0.8
-    row '16 MiB, 2 ranks, malloc' allreduce 16777216 hvd_malloc 0.8 0.85 floor_malloc,floor_readv
-    row '64 MiB, 2 ranks, malloc' allreduce 67108864 hvd_malloc 0.8 0.85 floor_malloc,floor_readv
-    row '256 MiB, 2 ranks, malloc' allreduce 268435456 hvd_malloc 0.8 0.85 floor_malloc,floor_readv
+goals_of_two() {
+    allreduce_rows "2 ranks" << END
+4 hvd_arena 0.9
+4 hvd_persistent 0.6
+64 hvd_arena 0.9
+64 hvd_persistent 0.6
+4096 hvd_arena 0.5
+65536 hvd_arena 0.25
+1048576 hvd_arena 0.25
+4194304 hvd_arena 0.25
+16777216 hvd_arena 0.25 0.8
+67108864 hvd_arena 0.25 0.8
+268435456 hvd_arena 0.25 0.8
+16777216 hvd_malloc 0.8 0.85
+67108864 hvd_malloc 0.8 0.85
+268435456 hvd_malloc 0.8 0.85
+END
 }
 
-allreduce_goals_4() {
-    row '4 B, 4 ranks' allreduce 4 hvd_arena 0.9
-    row '64 MiB, 4 ranks, arena' allreduce 67108864 hvd_arena 0.2 0.75
-    row '256 MiB, 4 ranks, arena' allreduce 268435456 hvd_arena 0.2 0.75
+# More ranks than some machines have processors.
+goals_of_more() {
+    allreduce_rows "$ranks ranks" << END
+4 hvd_arena 1.0
+64 hvd_arena 1.0
+4096 hvd_arena 0.8
+65536 hvd_arena 0.4
+1048576 hvd_arena 0.4
+4194304 hvd_arena 0.3
+16777216 hvd_arena 0.3
+67108864 hvd_arena 0.2 0.75
+268435456 hvd_arena 0.2 0.75
+END
+}
+
+busy=()
+
+keep_busy() { # PROCESSES: that want a processor each
+    local i
+    for i in $(seq "$1"); do
+        while :; do :; done &
+        busy+=($!)
+    done
+}
+
+# Ranks that wait must let those run that they wait for, and must not lose their processor to a neighbour for long.
+part_waiting() {
+    local n
+    on_one_host 2
+    for n in 1 "$(nproc)"; do
+        title "allreduce, f32 sum in place, 2 ranks beside $n busy processes on $(nproc) processors"
+        begin_set "waiting.$n" hvd_arena mpich openmpi mpich5 openmpi5
+        keep_busy "$n"
+        take_turns 12 allreduce 4,64,4096,65536
+        kill "${busy[@]}"
+        wait "${busy[@]}" 2> /dev/null || :
+        busy=()
+        table
+        allreduce_rows "2 ranks, $n busy" << END
+4 hvd_arena 1.0
+64 hvd_arena 1.0
+4096 hvd_arena 1.0
+65536 hvd_arena 1.0
+END
+    done
+    on_one_host $(($(nproc) + 1))
+    title "a rank that counts while $(nproc) ranks wait, on $(nproc) processors: time of a round"
+    begin_set waiting.count hvd_arena openmpi openmpi5
+    take_turns 12 count 0
+    table
+    row 'a round beside ranks that wait' count 0 hvd_arena 1.11 '' none openmpi
 }
 
 # Which way of summing a model's gradients each peer was fastest with.
@@ -43,9 +95,10 @@ ways() {
 part_model() {
     local n bytes=102228128
     for n in ${BENCH_RANKS:-2 4}; do
+        [ "$n" = 2 ] || [ "$n" = 4 ] || continue
         on_one_host "$n"
         title "one step of ResNet-50: 161 gradients, f32 sum, $n ranks on one host"
-        begin_set "model.$n" hvd_arena hvd_malloc mpich openmpi gloo floor floor_malloc floor_readv
+        begin_set "model.$n" hvd_arena hvd_malloc mpich openmpi mpich5 openmpi5 gloo floor floor_malloc floor_readv
         take_turns 15 resnet50 "$bytes"
         table
         ways
@@ -64,7 +117,7 @@ part_ops() {
     for n in ${BENCH_RANKS:-2 4}; do
         on_one_host "$n"
         title "other operations, f32, $n ranks on one host; bytes that a rank gives, in an alltoall to each"
-        begin_set "ops.$n" hvd_arena hvd_malloc mpich openmpi
+        begin_set "ops.$n" hvd_arena hvd_malloc mpich openmpi mpich5 openmpi5
         for op in allgather broadcast alltoall reducescatter; do
             # shellcheck disable=SC2086 # words
             take_turns 3 "$op" "$(that_fit "$n" ${BENCH_BYTES:-4 65536 16777216})"
@@ -78,8 +131,8 @@ part_first() {
     local n out=$scratch/first run peer
     for n in ${BENCH_RANKS:-2 4}; do
         title "init, an allreduce of 4 B, shutdown: whole command, $n ranks"
-        run=(-- hvdrun "$build/hvdrun" -np "$n" "$build/bench/hvd_bench" --bytes 4 --iterations 1 --warmup 0)
-        for peer in mpich openmpi; do
+        run=(-- hvdrun "$build/hvdrun" -np "$n" "$build/bench/hvd_first")
+        for peer in mpich openmpi mpich5 openmpi5; do
             [ -x "$build/bench/mpi_first.$peer" ] || continue
             mpi_launcher "$peer" "$n"
             run+=(-- "$peer" "${launcher[@]}" "$build/bench/mpi_first.$peer")

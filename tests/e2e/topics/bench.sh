@@ -78,8 +78,8 @@ case_every_type() {
 }
 
 # What make bench makes of their lines: figures.awk.
-line() { # NAME TURN BYTES MEDIAN
-    echo "{\"name\":\"$1\",\"row\":\"allreduce\",\"turn\":\"$2\",\"op\":\"allreduce\",\"bytes\":$3,\"ranks\":2,\"buffer\":\"x\",\"median_us\":$4,\"p10_us\":$4,\"p90_us\":$4}"
+line() { # NAME TURN BYTES MEDIAN [LOOP]
+    echo "{\"name\":\"$1\",\"row\":\"allreduce\",\"turn\":\"$2\",\"op\":\"allreduce\",\"bytes\":$3,\"ranks\":2,\"buffer\":\"x\",\"median_us\":$4,\"p10_us\":$4,\"p90_us\":$4${5:+,\"loop_us\":$5}}"
 }
 
 verdict() { # LIMIT SHARE
@@ -94,6 +94,10 @@ case_ratios_are_of_pairs_and_either_goal_is_enough() {
     expect_same 'NOT met |' "$(verdict 0.49 '' | sed 's/.*) | //')" 'a ratio that does not'
     expect_same 'NOT met |' "$(verdict 0.5 0.81 | sed 's/.*) | //')" 'a share of the floor that does not'
     expect_same 'met |' "$(verdict '' 0.8 | sed 's/.*) | //')" 'a share alone'
+    { line hvd_arena 1 4 5.0 1.0; line mpich 1 4 10.0 1.5; line floor 1 4 1.0; } > "$T/lines"
+    expect_same '0.50 of mpich, 0.67 in a loop, 0.20 of the floor | NOT met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'a loop that is slower'
+    { for turn in 1 2 3 4 5 6 7 8 9; do line hvd_arena $turn 4 $turn.0; line mpich $turn 4 20.0; done; } > "$T/lines"
+    expect_same '0.25 of mpich (0.05 to 0.45), unstable: p90 is 9.0 of p10 | NOT met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'a figure that jumps'
     line floor 1 4 1.0 > "$T/lines"
     expect_same 'not measured | NOT met |' "$(verdict 0.5 '' | sed 's/.*  | //')" 'nothing measured'
     line hvd_arena 1 1048576 5.0 >> "$T/lines"

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "collectives/client/wait_policy.h"
+#include "collectives/client/overdue.h"
 
 /* How many slices are waited while the beat moves during the first `moving`. */
 static unsigned waited(unsigned moving, bool blind, bool failed)

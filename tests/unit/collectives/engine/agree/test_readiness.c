@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "collectives/hvd.h"
-#include "collectives/engine/spin_policy.h"
 #include "collectives/engine/agree/execution_list.h"
 #include "collectives/engine/agree/readiness.h"
 #include "collectives/engine/agree/tensor_wire.h"
@@ -903,33 +902,6 @@ START_TEST(a_known_small_tensor_goes_one_way)
 }
 END_TEST
 
-START_TEST(spinning_is_tried_and_given_up)
-{
-    struct spin_policy c = {0};
-    uint64_t now = 1000000000, delay = 5;
-    int spins = 0;
-    for (int beat = 0; beat < 9; beat++, now += 100000000)
-        spin_policy_update(&c, now, delay, true);
-    ck_assert(!c.spin);
-    for (int beat = 0; beat < 9; beat++, now += 100000000)
-        spin_policy_update(&c, now, delay, false); /* nobody wants anything */
-    ck_assert(!c.spin);
-    for (int beat = 0; beat < 50; beat++, now += 100000000, delay += 1000000)
-        spin_policy_update(&c, now, delay, true);
-    ck_assert(c.spin);
-    for (int beat = 0; beat < 1000;
-         beat++, now += 100000000) { /* spinning takes half of the time from somebody */
-        spin_policy_update(&c, now, delay, true);
-        delay += c.spin ? 50000000 : 100;
-        spins += c.spin;
-    }
-    ck_assert_int_le(spins, 7);
-    ck_assert_int_ge(spins, 4);
-    spin_policy_update(&c, now, UINT64_MAX, true);
-    ck_assert(!c.spin);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("readiness");
@@ -953,7 +925,6 @@ int main(void)
     tcase_add_test(c, a_small_broadcast_comes_from_its_root);
     tcase_add_test(c, two_hosts_agree_without_a_list);
     tcase_add_loop_test(c, a_known_small_tensor_goes_one_way, 0, 2);
-    tcase_add_test(c, spinning_is_tried_and_given_up);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);

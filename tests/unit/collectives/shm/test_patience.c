@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "collectives/client/wait_policy.h"
+#include "collectives/shm/patience.h"
 
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
@@ -98,7 +98,7 @@ START_TEST(ranks_on_one_processor_part)
     uint64_t before = now;
     for (int i = 0; i < 20; i++)
         ck_assert_uint_gt(waits_until_advice(&p, &now, &advice), 16);
-    ck_assert_uint_gt(now - before, 1000 * MS); /* where nothing helps, little is lost */
+    ck_assert_uint_gt(now - before, 1000 * MS); /* little is lost if nothing helps */
 }
 END_TEST
 

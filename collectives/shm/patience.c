@@ -1,4 +1,4 @@
-#include "collectives/client/wait_policy.h"
+#include "collectives/shm/patience.h"
 
 #define SLICE_NS    1000000   /* a yield that takes longer has given away a slice */
 #define SPAN_LEAST  2000000   /* about such a slice */
@@ -42,14 +42,4 @@ enum patience_advice patience_advice(struct patience *p)
     bool advised = p->advised;
     p->advised = false;
     return !advised ? PATIENCE_YIELD : p->cures % 2 ? PATIENCE_SLEEP : PATIENCE_MOVE;
-}
-
-bool overdue_after(struct overdue *o, uint32_t beat, bool blind, bool failed)
-{
-    o->slices++;
-    o->quiet = beat == o->beat ? o->quiet + 1 : 0;
-    o->beat = beat;
-    if (o->slices >= OVERDUE_MOST || (failed && o->slices >= OVERDUE_QUIET))
-        return true;
-    return !blind && o->quiet >= OVERDUE_QUIET;
 }

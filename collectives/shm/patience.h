@@ -1,8 +1,8 @@
-/* How a rank waits for other ranks, and how long for the engine's answer. (pure)
+/* How a rank or an engine waits for processes that are about to answer. (pure)
  *
- * The other ranks. A hand-over between ranks that run takes a fraction of a microsecond, or two when one of
+ * A hand-over between processes that run takes a fraction of a microsecond, or two when one of
  * them yields its processor to the other. A sleep lets the processor go idle; to be woken takes five to
- * fifteen, on a virtual machine up to a hundred. So a rank yields between looks for long before it sleeps.
+ * fifteen, on a virtual machine up to a hundred. So a waiting thread yields between looks for long before it sleeps.
  *
  * But where another process wants the processor, that process gets a yielded processor for a slice, which is
  * milliseconds. So each thread learns: after a yield that took so long, the thread yields no more for a
@@ -10,12 +10,7 @@
  *
  * Ranks that could have a processor each may lie on one. Then each wait ends with its first yield. The kernel
  * leaves such ranks where they are, since they never sleep. So after some such waits the thread sleeps once:
- * it is woken on an idle processor, if there is one. If that did not help, the thread moves by itself.
- *
- * The engine. Its loop answers in the turn that reads the question, and beats ten times a second. While the
- * beat moves the answer is on its way, however long a busy machine takes. A beat that stands still means that
- * the engine was stopped. Time is counted in slices that this process has waited itself: a job that was
- * stopped and continued as a whole has waited one slice. */
+ * it is woken on an idle processor, if there is one. If that did not help, the thread moves by itself. */
 #pragma once
 
 #include <stdbool.h>
@@ -42,20 +37,7 @@ static inline bool patience_has(const struct patience *p, uint64_t now)
 }
 /* A yield took `ns`, until now. */
 void patience_learn(struct patience *p, uint64_t now, uint64_t ns);
-/* A wait of a rank that could have a processor of its own ended with a yield, now: its first, or a later one. */
+/* A wait ended with a yield, now: its first, or a later one. For ranks that could have a processor each. */
 void patience_handed(struct patience *p, uint64_t now, bool first);
 /* How the next wait begins. Advice is given once. */
 enum patience_advice patience_advice(struct patience *p);
-
-#define OVERDUE_QUIET 15  /* slices, of one second, without a beat */
-#define OVERDUE_MOST  240 /* slices in all: a driver that begins with all GPUs of a host takes seconds each */
-
-struct overdue {
-    uint32_t beat; /* when the question was asked */
-    unsigned slices, quiet;
-};
-
-/* Called after each slice without an answer. true: the engine has stopped. `blind`: the beat tells nothing,
- * because it is not mapped yet (the session ends an engine that does not begin), or because a thread beside
- * the loop answers. `failed`: the job has failed. */
-bool overdue_after(struct overdue *o, uint32_t beat, bool blind, bool failed);
