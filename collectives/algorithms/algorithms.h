@@ -10,6 +10,9 @@ extern const struct algorithm allreduce_direct;
 /* Allreduce of small tensors, and the barrier (of no bytes): everybody sends everything to everybody at once
  * and sums in host order. One exchange, no asking. The bits are those of allreduce_direct. */
 extern const struct algorithm allreduce_eager;
+/* Is that the faster way? It needs one trip between hosts, where allreduce_direct needs three. But of three
+ * and more hosts each sends more bytes. */
+bool eager_allreduce_fits(uint64_t bytes, const struct exchange *x);
 
 /* Allgather: data holds the parts of all hosts, one behind the other, in host order; mine is there before,
  * all are there in the end. Every host sends its part to every other one, straight into its place. */

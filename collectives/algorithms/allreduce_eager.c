@@ -2,6 +2,16 @@
 
 #include "collectives/algorithms/pairwise.h"
 
+#define EAGER_FACTOR 64 /* of two hosts: as many bytes either way */
+#define TRIPS_FACTOR 6  /* so many times eager_bytes take as long as two trips */
+
+bool eager_allreduce_fits(uint64_t bytes, const struct exchange *x)
+{
+    uint64_t hosts = x->hosts;
+    uint64_t more = hosts > 2 ? (hosts - 1) * (hosts - 2) * bytes / hosts : 0;
+    return bytes <= x->eager_bytes * EAGER_FACTOR && more <= x->eager_bytes * TRIPS_FACTOR;
+}
+
 static void add_vectors(struct pairwise *p)
 {
     struct state *s = &p->s;
@@ -24,6 +34,8 @@ static void *start_eager(const struct collective *c, struct err *e)
         return NULL;
     }
     p->finish = add_vectors;
+    if (bytes > c->x->eager_bytes)
+        c->x->eager_bytes = bytes;
     for (uint32_t i = 0; i < c->x->hosts; i++)
         if (i != c->x->self)
             p->peer[i] = (struct pairwise_peer){

@@ -30,7 +30,7 @@
 #define BACKEND_IN_FLIGHT_MAX 16
 
 /* Bytes of one frame: of data that may come before its operation begins, and of any other. */
-#define BACKEND_EAGER_MAX (256u << 10)
+#define BACKEND_EAGER_MAX (1024u << 10)
 #define BACKEND_PIECE_MAX (1u << 20)
 
 /* Limits of the word that names an operation between hosts. */

@@ -128,7 +128,7 @@ static int set_participants(struct op *op, const struct backend_request *r, stru
 
 static const struct algorithm *pick_algorithm(const struct collective *c, enum backend_kind kind)
 {
-    uint64_t largest = 0, total = 0, peers = c->x->hosts - 1, limit = c->x->eager_bytes;
+    uint64_t largest = 0, total = 0, limit = c->x->eager_bytes;
     switch (kind) {
     case BACKEND_BROADCAST:
         return &broadcast;
@@ -145,7 +145,8 @@ static const struct algorithm *pick_algorithm(const struct collective *c, enum b
                                                                                      : &reducescatter_direct;
     default:
         largest = c->count * c->element_size;
-        return eager_fits(largest, largest * peers, limit) ? &allreduce_eager : &allreduce_direct;
+        return largest <= BACKEND_EAGER_MAX && eager_allreduce_fits(largest, c->x) ? &allreduce_eager
+                                                                                   : &allreduce_direct;
     }
 }
 

@@ -30,6 +30,7 @@
 #define YIELDS_PATIENT 150   /* then what chunks_pick leaves to other ranks at first is taken, too */
 #define CROWD_PATIENT  15    /* the same, where ranks share processors */
 #define SPIN_NS        30000 /* without yields: as long as it takes to be woken */
+#define LOOK_BYTES     16384 /* more between hosts takes so long that a rank sleeps at once */
 #define SLICE_MS       250
 #define WATCHDOG_MS    10000
 
@@ -373,7 +374,7 @@ static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
 /* For the engine, which asks other hosts. true: it has moved; false: it is time to sleep. */
 static bool look_for_engine(struct tensor *t)
 {
-    return !is_beside_engine() && look_and_yield(t, t->phase, true);
+    return t->op.bytes <= LOOK_BYTES && !is_beside_engine() && look_and_yield(t, t->phase, true);
 }
 
 /* For the other ranks of this host. */

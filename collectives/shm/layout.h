@@ -34,7 +34,8 @@
  * after a word that every reader stores after its last read: the next `sequence`, `done`, `given`. A reader
  * without such a word (the engine on one host) reads first and asks then whether that was in time
  * (tensor_is_over), with a fence between, because a load that acquires holds back what follows it, not what
- * went before. Relaxed are only words of one's own (tail, head), and looks at `claim` before it is changed. */
+ * went before. Relaxed are only words of one's own (tail, head), looks at `claim` before it is changed, and
+ * the engine's processor. */
 #pragma once
 
 #include <stdatomic.h>

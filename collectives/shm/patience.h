@@ -1,8 +1,8 @@
 /* How a rank or an engine waits for processes that are about to answer. (pure)
  *
- * A hand-over between processes that run takes a fraction of a microsecond, or two when one of
- * them yields its processor to the other. A sleep lets the processor go idle; to be woken takes five to
- * fifteen, on a virtual machine up to a hundred. So a waiting thread yields between looks for long before it sleeps.
+ * A hand-over between processes that run takes a fraction of a microsecond, or two when one of them yields
+ * its processor to the other. A sleep lets the processor go idle; to be woken takes five to fifteen, on a
+ * virtual machine up to a hundred. So a waiting thread yields between looks for long before it sleeps.
  *
  * But where another process wants the processor, that process gets a yielded processor for a slice, which is
  * milliseconds. So each thread learns: after a yield that took so long, the thread yields no more for a

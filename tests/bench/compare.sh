@@ -172,6 +172,7 @@ allreduce_rows() { # WHERE
         floors=floor
         case $name in hvd_malloc) floors=floor_malloc,floor_readv ;; esac
         [ "$hosts_here" = 1 ] || floors=floor_wire
+        [ "$hosts_here" = 1 ] || [ "$bytes" -gt 65536 ] || floors=none # hand-overs, not the wire
         row "$(size_text "$bytes"), $1, ${name#hvd_}" allreduce "$bytes" "$name" "${limit/#-/}" "${share/#-/}" "$floors"
     done
 }

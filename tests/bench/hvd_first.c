@@ -1,4 +1,5 @@
-/* hvd_first - the shortest program of libhvd with a result: hvd_init, an allreduce of 4 bytes, hvd_shutdown. */
+/* hvd_first - the shortest program of libhvd with a result: hvd_init, an allreduce of 4 bytes,
+ * hvd_shutdown. */
 #include "tests/bench/bench_call.h"
 
 #include <hvd.h>

@@ -72,9 +72,10 @@ mpi_launcher() { # PEER SIZE [HOSTS SLOTS]: into $launcher
     [ "$2" -le "$(nproc)" ] || ! have chrt || calm=(chrt -o 0)
     case $1 in
     openmpi*)
+        # Hosts here are one machine: ranks that were bound would all have its first processor.
         launcher=("${mpirun[@]}" -np "$2")
+        [ $# -lt 4 ] || launcher=(mpirun.openmpi "${mpirun[@]:2}" -np "$2" --bind-to none --mca plm_rsh_agent ssh --host "$(host_list "$3" "$4")")
         [ "$1" = openmpi ] || launcher[0]=$OPENMPI5/bin/mpirun
-        [ $# -lt 4 ] || launcher+=(--mca plm_rsh_agent ssh --host "$(host_list "$3" "$4")")
         ;;
     mpich*)
         launcher=("${calm[@]}" mpiexec.hydra -n "$2")

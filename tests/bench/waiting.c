@@ -1,8 +1,8 @@
 /* waiting - what ranks that wait leave to others.
  *
  * Every rank but the last waits in an allreduce. The last one counts for a second, then joins them. It prints
- * a line of JSON: the microseconds that a round of its arithmetic took. Compiled for libhvd, and with WITH_MPI
- * for an MPI. */
+ * a line of JSON: the microseconds that a round of its arithmetic took. Compiled for libhvd, and with
+ * WITH_MPI for an MPI. */
 #include <stdio.h>
 #include <time.h>
 

@@ -25,7 +25,7 @@ static const struct measure {
     {"one-word", "one-word static functions, %", count_one_word, 10, 30, false, true},
     {"double-function", "external functions of one name", count_double_names, 0, 0, false, false},
     {"double-file", ".c files of one name in a wing", count_double_files, NO_LIMIT, NO_GOAL, false, false},
-    {"header", "headers with one user", count_one_user, 29, 30, false, false},
+    {"header", "headers with one user", count_one_user, 30, 30, false, false},
     {"function", "functions over 70 lines", count_long_functions, 0, 2, false, false},
     {"small-file", ".c files under 60 lines", count_small_files, NO_LIMIT, NO_GOAL, false, false},
     {"large-file", "files over 800 lines", count_large_files, 0, 0, false, false},
