@@ -69,12 +69,28 @@ START_TEST(broadcast_trees_reach_everyone)
 }
 END_TEST
 
+/* The largest allreduce that goes in one trip, with 16 KiB of eager_bytes. */
+static const struct {
+    uint32_t hosts;
+    uint64_t most;
+} eager[] = {{2, 1u << 20}, {3, 147457}, {4, 65536}, {9, 15799}, {64, 1610}};
+
+START_TEST(one_trip_while_few_bytes_are_sent_in_vain)
+{
+    struct exchange x = {.hosts = eager[_i].hosts, .eager_bytes = 16u << 10};
+    ck_assert(eager_allreduce_fits(0, &x));
+    ck_assert(eager_allreduce_fits(eager[_i].most, &x));
+    ck_assert(!eager_allreduce_fits(eager[_i].most + 4, &x));
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("segments");
     TCase *c = tcase_create("segments");
     tcase_set_timeout(c, 20);
     tcase_add_test(c, segments_cover_a_tensor_once);
+    tcase_add_loop_test(c, one_trip_while_few_bytes_are_sent_in_vain, 0, sizeof eager / sizeof *eager);
     tcase_add_test(c, pieces_cover_a_segment_once);
     tcase_add_test(c, broadcast_trees_reach_everyone);
     suite_add_tcase(s, c);
