@@ -212,7 +212,7 @@ fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 lint: ## structure, formatting, static analysis, shell scripts, man pages
 	$(provide) build options extra
 	@$(MAKE) $(quietly) lint-run
-bench: all ## the figures beside the peers' (hydra, OpenMPI) in one run
+bench: all ## the figures beside the peers' (hydra, OpenMPI) in one run; QUICK=1: in two minutes
 	tests/bench/run.sh $(BUILD)
 
 DEMO_STEPS ?= 40

@@ -50,8 +50,7 @@ END
 busy=()
 
 keep_busy() { # PROCESSES: that want a processor each
-    local i
-    for i in $(seq "$1"); do
+    for _ in $(seq "$1"); do
         while :; do :; done &
         busy+=($!)
     done

@@ -249,8 +249,8 @@ first_line() { # COMMAND...
     "$@" 2>/dev/null | sed -n 1p || :
 }
 
-printf 'hvdrun %s, %d CPUs, Linux %s, load %s, %d rounds\n' "$("$build/hvdrun" --version | sed -n '1s/^hvdrun //p')" "$(nproc)" \
-    "$(uname -r)" "$(cut -d' ' -f1 /proc/loadavg)" "$rounds"
+printf 'hvdrun %s, %s, %d CPUs (%s), Linux %s, load %s, %d rounds\n' "$("$build/hvdrun" --version | sed -n '1s/^hvdrun //p')" \
+    "$(date -u +%F)" "$(nproc)" "$(sed -n 's/^model name.*: //p' /proc/cpuinfo | sed -n 1p)" "$(uname -r)" "$(cut -d' ' -f1 /proc/loadavg)" "$rounds"
 if have mpiexec.hydra; then first_line mpiexec.hydra --version | sed 's/^.*$/peer: MPICH hydra/'; else echo "peer: MPICH is not installed (apt install mpich)"; fi
 if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --version)"; else echo "peer: OpenMPI is not installed (apt install openmpi-bin)"; fi
 [ -z "${MPICH5:-}" ] || echo "peer mpich5: $(first_line "$MPICH5/bin/mpichversion")"

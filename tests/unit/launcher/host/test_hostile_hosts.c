@@ -33,7 +33,7 @@
 /* ---- the hosts ----------------------------------------------------------------------------------------- */
 
 /* Behind the bodies of Control: what else evil can send. */
-enum other { DATA, NOTICES, LINES, LATE };
+enum other { DATA, NOTICES, LINES, LATE, EMPTY_FRAMES };
 
 /* The attack of the host "evil": at this stage, with this body, by this seed. */
 struct evil {
@@ -90,6 +90,22 @@ static void say_late(struct fake_agent *a)
     fake_agent_send(a, &third);
 }
 
+/* Its part of the timeline, which never comes. */
+static void say_empty_frames(struct fake_agent *a)
+{
+    Hvd__TimelinePart part = HVD__TIMELINE_PART__INIT, *list[] = {&part};
+    Hvd__TimelineParts parts = HVD__TIMELINE_PARTS__INIT;
+    part.number = a->rank[0];
+    part.size = 10;
+    parts.part = list;
+    parts.n_part = 1;
+    CONTROL(m, TIMELINE_PARTS, timeline_parts, &parts);
+    fake_agent_send(a, &m);
+    for (int i = 0; i < 100; i++)
+        (void)channel_send_data(&a->channel, 0, STREAM_FILE, 0, NULL, 0);
+    fake_agent_send(a, &m); /* sends the frames before Ended, too */
+}
+
 /* As hvdagent attach, which has a short word only. */
 static void say_attached(struct fake_agent *a, const struct buf *message)
 {
@@ -114,7 +130,9 @@ static void misbehave(struct fake_agent *a, enum agent_stage stage)
         return;
     if (p->body > hostile_bodies(CONTROL_TYPE)) {
         enum other what = (enum other)(p->body - hostile_bodies(CONTROL_TYPE));
-        if (what == LATE)
+        if (what == EMPTY_FRAMES)
+            say_empty_frames(a);
+        else if (what == LATE)
             say_late(a);
         else
             flood(a, what);
@@ -191,7 +209,7 @@ static void open_as(int fd, const char *name)
 
 static void be_hvdrun(const struct evil *p, const char *seconds, int input)
 {
-    char dir[4000], path[4096], rsh[4200], report[128], file[128], plan[128];
+    char dir[4000], path[4096], rsh[4200], report[128], file[128], timeline[128], plan[128];
     const char *argv[20] = {path, "-np", "2", "-H", "good:1,evil:1", "--rsh", rsh, "--report", report};
     size_t n = 9;
     if (module_program_dir(dir, sizeof dir, NULL) < 0)
@@ -208,6 +226,11 @@ static void be_hvdrun(const struct evil *p, const char *seconds, int input)
     } else if (p->stage == AGENT_FILES) {
         argv[n++] = "--preload";
         argv[n++] = file;
+    }
+    if (p->body == hostile_bodies(CONTROL_TYPE) + EMPTY_FRAMES) {
+        in_directory(timeline, sizeof timeline, "timeline.json");
+        argv[n++] = "--timeline-filename";
+        argv[n++] = timeline;
     }
     argv[n++] = "true";
     dup2(input, STDIN_FILENO);
@@ -383,6 +406,19 @@ START_TEST(what_an_honest_host_says_late)
 }
 END_TEST
 
+/* Each of them would count as progress, for as long as the host likes. */
+START_TEST(empty_frames_of_a_timeline_are_no_progress)
+{
+    struct evil p = {.stage = AGENT_TEARDOWN, .body = hostile_bodies(CONTROL_TYPE) + EMPTY_FRAMES};
+    int status = run_job(&p);
+    char *err = read_all("err");
+    ck_assert_msg(WIFEXITED(status) && strstr(err, "evil") &&
+                      strstr(err, "it sent bytes of a timeline that it has not told"),
+                  "status %x: %s", (unsigned)status, err);
+    free(err);
+}
+END_TEST
+
 static void set_up(void)
 {
     setenv("ASAN_OPTIONS", "exitcode=86:detect_leaks=1:handle_segv=1:handle_abort=1", 1);
@@ -417,6 +453,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(late, 60);
     tcase_add_checked_fixture(late, set_up, tear_down);
     tcase_add_test(late, what_an_honest_host_says_late);
+    tcase_add_test(late, empty_frames_of_a_timeline_are_no_progress);
     suite_add_tcase(s, late);
     SRunner *r = srunner_create(s);
     printf("# HOSTILE_SEED=%lu\n", hostile_given_seed());
