@@ -24,6 +24,7 @@
 
 #define FAILED_HEADER 8
 #define FENCE_SIZE    8
+#define DOUBTS        2     /* turns */
 #define EARLY_MAX     4096u /* messages; a host sends one or two before it needs an answer */
 
 struct early_message {
@@ -267,20 +268,54 @@ static void tell_unreachable(struct engine *engine, uint32_t host, const struct 
         log_debug("the session will not know of a lost link: %s", e.text);
 }
 
+static bool is_beside_in_tree(uint32_t a, uint32_t b)
+{
+    return (a > 0 && (a - 1) / HOST_TREE_RADIX == b) || (b > 0 && (b - 1) / HOST_TREE_RADIX == a);
+}
+
+/* All ranks here wait to hear that all others have called hvd_shutdown. The host may have heard that already,
+ * and be gone. If it died before, those beside it in the tree of hosts tell all. */
+static bool may_have_shut_down(const struct engine *engine, uint32_t host)
+{
+    const struct name *shutdown = &engine->names.name[SHM_SLOT_SHUTDOWN];
+    return (shutdown->announced || shutdown->running) && !is_beside_in_tree(engine->self, host);
+}
+
 static void on_lost(void *ctx, uint32_t host, const struct err *why)
 {
     struct engine *engine = ctx;
     const struct host *h = &engine->host[host];
     if (engine->membership)
         tell_unreachable(engine, host, why);
-    if (engine->finished || has_early(engine, host)) {
+    if (engine->finished || has_early(engine, host) || may_have_shut_down(engine, host)) {
         engine->peers.lost_host = host;
         return;
     }
     char text[SHM_TEXT_MAX], ranks[64];
     snprintf(text, sizeof text, "host %.100s (%s %s) is lost: %.250s", h->name,
              h->ranks > 1 ? "ranks" : "rank", ranks_text(h->rank, h->ranks, ranks, sizeof ranks), why->text);
-    engine_poison(engine, HVD_ERR_PEER, text);
+    bool doubtful = engine->names.name[SHM_SLOT_SHUTDOWN].announced && !engine->peers.doubt;
+    if (doubtful) {
+        engine->peers.doubt = strdup(text);
+        engine->peers.doubts = 0;
+        engine->peers.lost_host = host;
+    }
+    if (!doubtful || !engine->peers.doubt)
+        engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+/* A host was lost while this one waits for the end of the job. The word of that end may have come just before,
+ * and is looked at in this turn or the next one. */
+static void settle_doubt(struct engine *engine, struct turn *turn)
+{
+    char *doubt = engine->peers.doubt;
+    turn->more = true;
+    if (!engine->finished && engine->peers.doubts++ < DOUBTS)
+        return;
+    engine->peers.doubt = NULL;
+    if (!engine->finished)
+        engine_poison(engine, HVD_ERR_PEER, doubt);
+    free(doubt);
 }
 
 static const struct links_events events = {on_ready,        on_control, on_bulk_place,
@@ -409,11 +444,6 @@ void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static bool is_beside_in_tree(uint32_t a, uint32_t b)
-{
-    return (a > 0 && (a - 1) / HOST_TREE_RADIX == b) || (b > 0 && (b - 1) / HOST_TREE_RADIX == a);
-}
-
 /* In an elastic job along the tree of hosts. If that is broken, the launcher's next membership ends this one.
  */
 static void send_failure(struct engine *engine, int status, const char *text)
@@ -473,6 +503,8 @@ bool peers_look(struct engine *engine, uint64_t now)
 static void progress_peers(struct engine *engine, struct turn *turn)
 {
     turn->active = progress_links(engine, turn->now) || turn->active;
+    if (engine->peers.doubt)
+        settle_doubt(engine, turn);
 }
 
 /* The links go on to the hosts of the next membership. */
@@ -503,6 +535,7 @@ static void free_peers(struct engine *engine)
     if (engine->peers.links && engine->peers.backend && !engine->peers.down)
         close_links(engine, false);
     free(engine->peers.scrap);
+    free(engine->peers.doubt);
     if (engine->peers.backend)
         engine->peers.backend->ops->free(engine->peers.backend);
     links_free(engine->peers.links);

@@ -21,6 +21,8 @@ struct peers {
     uint32_t earlies;
     void *scrap;        /* for bulk of an epoch that is over; NULL: none has come */
     uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
+    char *doubt;        /* the sentence about a host that is gone, perhaps rightly; or NULL */
+    unsigned doubts;    /* turns since */
 };
 
 extern const struct engine_part peers_part;

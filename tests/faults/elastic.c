@@ -150,5 +150,8 @@ int fault_train(void)
     }
     printf("%s %d %" PRId64 " %d\n", is_right() ? "right" : "wrong", worker, now.step, hvd_size());
     fflush(stdout);
-    return hvd_shutdown() ? 1 : 0;
+    if (hvd_shutdown() == HVD_SUCCESS)
+        return 0;
+    fprintf(stderr, "worker %d: hvd_shutdown: %s\n", worker, hvd_last_error());
+    return 1;
 }
