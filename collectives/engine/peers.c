@@ -304,8 +304,8 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
         engine_poison(engine, HVD_ERR_PEER, text);
 }
 
-/* A host was lost while this one waits for the end of the job. The word of that end may have come just before,
- * and is looked at in this turn or the next one. */
+/* A host was lost while this one waits for the end of the job. The word of that end may have come just
+ * before, and is looked at in this turn or the next one. */
 static void settle_doubt(struct engine *engine, struct turn *turn)
 {
     char *doubt = engine->peers.doubt;
