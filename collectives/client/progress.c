@@ -23,14 +23,13 @@
 #include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 
-#define LOOKS_FIRST 50 /* about 2 us; for ranks that each have a processor */
-#define LOOKS       10 /* of theirs after each yield; where they share processors one is enough */
-#define YIELD_NS                                                                                             \
-    1000000 /* yields for so long; many times as long as it takes to fall asleep and to be woken */
-#define YIELDS_PATIENT 150   /* then what chunks_pick leaves to other ranks at first is taken, too */
-#define CROWD_PATIENT  15    /* the same, where ranks share processors */
-#define SPIN_NS        30000 /* without yields: as long as it takes to be woken */
-#define LOOK_BYTES     16384 /* more between hosts takes so long that a rank sleeps at once */
+#define LOOKS_FIRST    50      /* about 2 us; for ranks that each have a processor */
+#define LOOKS          10      /* of theirs after each yield; where they share processors one is enough */
+#define YIELD_NS       1000000 /* yields for so long: many times as long as a sleep costs */
+#define YIELDS_PATIENT 150     /* then what chunks_pick leaves to other ranks at first is taken, too */
+#define CROWD_PATIENT  15      /* the same, where ranks share processors */
+#define SPIN_NS        30000   /* without yields: as long as it takes to be woken */
+#define LOOK_BYTES     16384   /* more between hosts takes so long that a rank sleeps at once */
 #define SLICE_MS       250
 #define WATCHDOG_MS    10000
 

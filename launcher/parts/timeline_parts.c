@@ -238,7 +238,7 @@ int timeline_parts_data(struct job *j, struct host *h, const struct frame *f, st
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */
 
-/* Or may have some, once it has grown. */
+/* An elastic job may get some later. */
 static bool has_other_hosts(const struct job *j)
 {
     bool has = j->config->elastic;
