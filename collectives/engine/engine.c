@@ -92,6 +92,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->options.gpu_fuse = FUSE_ROOM;
     engine->options.gpu_connect_ms = CONNECT_MS;
     engine->options.cache_capacity = UINT32_MAX;
+    engine->loop.stay_ns = STAY_NS;
     engine->loop.epoll = epoll_create1(EPOLL_CLOEXEC);
     engine->loop.kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};
     if (engine->loop.epoll < 0 || engine->loop.kick.fd < 0) {
@@ -228,7 +229,7 @@ static int take_turn(struct engine *engine)
         return 0; /* perhaps without a region */
     beat_if_due(engine, turn.now);
     if (turn.active && engine->hosts > 1)
-        loop->stay_until = turn.now + STAY_NS;
+        loop->stay_until = turn.now + loop->stay_ns;
     if (turn.more || loop->failed || stays_awake(loop, turn.now))
         return 0;
     turn_until(&turn, loop->beat_at);

@@ -52,9 +52,9 @@ struct loop {
     struct watch kick;
     /* Of the parts that have one, in their order; NULL ends them. */
     void (*progress[ENGINE_PROGRESS_MAX])(struct engine *engine, struct turn *turn);
-    uint64_t beat_at;          /* next */
-    uint64_t ping_at, ping_ns; /* the next message to the session, and the time between two */
-    uint64_t stay_until;       /* awake */
+    uint64_t beat_at;             /* next */
+    uint64_t ping_at, ping_ns;    /* the next message to the session, and the time between two */
+    uint64_t stay_ns, stay_until; /* awake after an activity; 0 in the simulator */
     struct patience patience;
 };
 

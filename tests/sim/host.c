@@ -169,6 +169,7 @@ static void start_host(uint32_t i, bool newcomer)
     h->engine = engine_new(pair[1], &e);
     if (!h->engine)
         abort();
+    h->engine->loop.stay_ns = 0;
     listen_for_workers(h);
     fiber_start(&h->fiber, run_engine, h);
     say_config(h, newcomer);
