@@ -55,7 +55,7 @@ static void repeat(const struct measurement *m, int n, double *us)
 }
 
 /* One call after another: the time of each, the slowest rank's. */
-static double loop(const struct measurement *m, int n)
+static double time_loop(const struct measurement *m, int n)
 {
     double us;
 
@@ -75,7 +75,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void report(const struct options *o, const struct measurement *m, int n, double *us, double loop_us)
+static void print_line(const struct options *o, const struct measurement *m, int n, double *us,
+                       double loop_us)
 {
     const double each = m->names > 0 ? (double)m->names : 1;
     double median, low, high, least, most;
@@ -120,9 +121,9 @@ void bench_measure(const struct options *o, const struct measurement *m)
         n = n < most ? n : most;
     }
     repeat(m, n, us);
-    loop_us = loop(m, n);
+    loop_us = time_loop(m, n);
     if (bench_rank == 0)
-        report(o, m, n, us, loop_us);
+        print_line(o, m, n, us, loop_us);
     free(us);
 }
 

@@ -221,7 +221,7 @@ static void repeat(const struct op *op, const struct buffers *b, const struct pl
 }
 
 /* One call after another: the time of each, the slowest rank's. */
-static double loop(const struct op *op, const struct buffers *b, const struct plan *plan, int n)
+static double time_loop(const struct op *op, const struct buffers *b, const struct plan *plan, int n)
 {
     double us;
 
@@ -263,7 +263,7 @@ static double *measure(const struct op *op, const struct plan *plan, int *iterat
     n = n < most ? n : most;
     repeat(op, &b, plan, n, us);
     qsort(us, (size_t)n, sizeof *us, compare);
-    us[n] = loop(op, &b, plan, n);
+    us[n] = time_loop(op, &b, plan, n);
     free(b.out);
     if (b.in != b.out)
         free(b.in);
@@ -271,7 +271,7 @@ static double *measure(const struct op *op, const struct plan *plan, int *iterat
     return us;
 }
 
-static void report(const char *name, const char *label, const struct plan *plan, const double *us, int n)
+static void print_line(const char *name, const char *label, const struct plan *plan, const double *us, int n)
 {
     if (rank != 0)
         return;
@@ -289,7 +289,7 @@ static void bench_size(const struct op *op, const char *label, size_t bytes)
     int n;
     double *us = measure(op, &plan, &n);
 
-    report(op->name, label, &plan, us, n);
+    print_line(op->name, label, &plan, us, n);
     free(us);
 }
 
@@ -322,7 +322,7 @@ static void bench_resnet50(const char *label)
             free(us);
         }
     }
-    report("resnet50", label, &plan[best_way], best, best_n);
+    print_line("resnet50", label, &plan[best_way], best, best_n);
     free(best);
 }
 

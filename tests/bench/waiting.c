@@ -31,19 +31,19 @@ static unsigned long count_rounds(void)
 #ifdef WITH_MPI
 #include <mpi.h>
 
-static void begin(int *rank, int *size)
+static void join_ranks(int *rank, int *size)
 {
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
 }
 
-static void reduce(int *value)
+static void sum_value(int *value)
 {
     MPI_Allreduce(MPI_IN_PLACE, value, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-static void end(void)
+static void leave_ranks(void)
 {
     MPI_Finalize();
 }
@@ -52,19 +52,19 @@ static void end(void)
 
 #include "tests/bench/bench_call.h"
 
-static void begin(int *rank, int *size)
+static void join_ranks(int *rank, int *size)
 {
     bench_check(hvd_init(), "hvd_init");
     *rank = bench_rank = hvd_rank();
     *size = hvd_size();
 }
 
-static void reduce(int *value)
+static void sum_value(int *value)
 {
     bench_check(hvd_allreduce("waiting", value, value, 1, HVD_INT32, HVD_SUM, NULL), "hvd_allreduce");
 }
 
-static void end(void)
+static void leave_ranks(void)
 {
     bench_check(hvd_shutdown(), "hvd_shutdown");
 }
@@ -75,15 +75,15 @@ int main(void)
     int rank, size, value = 1;
     unsigned long rounds = 0;
 
-    begin(&rank, &size);
-    reduce(&value);
+    join_ranks(&rank, &size);
+    sum_value(&value);
     if (rank == size - 1)
         rounds = count_rounds();
-    reduce(&value);
+    sum_value(&value);
     if (rank == size - 1)
         printf("{\"op\":\"count\",\"bytes\":0,\"ranks\":%d,\"median_us\":%.4f}\n", size,
                1e6 / (double)(rounds + 1));
     fflush(stdout);
-    end();
+    leave_ranks();
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "collectives/shm/patience.h"
+#include "tests/unit/run_test.h"
 
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
@@ -116,9 +117,6 @@ int main(void)
 {
     Suite *suite = suite_create("patience");
     TCase *tc = tcase_create("patience");
-    SRunner *runner;
-    int failed;
-
     tcase_add_test(tc, quick_yields_go_on);
     tcase_add_test(tc, a_slow_yield_ends_them_for_a_while);
     tcase_add_test(tc, a_busy_processor_is_tried_ever_more_rarely);
@@ -126,9 +124,5 @@ int main(void)
     tcase_add_test(tc, ranks_on_one_processor_part);
     tcase_add_test(tc, ranks_with_a_processor_each_stay);
     suite_add_tcase(suite, tc);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

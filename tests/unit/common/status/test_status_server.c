@@ -7,6 +7,7 @@
 
 #include "common/protocol/frame.h"
 #include "common/status/status_server.h"
+#include "tests/unit/run_test.h"
 #include "tests/unit/scratch.h"
 
 #define HOSTS 200 /* their statuses are more than a socket holds */
@@ -121,9 +122,5 @@ int main(void)
     tcase_add_test(tc, a_slow_reader_gets_all);
     tcase_add_test(tc, a_client_that_ends_its_side_is_dropped);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }
