@@ -163,7 +163,7 @@ static bool add_process(struct merging *m, uint32_t number)
 static bool is_first_of_label(const struct job *j, uint32_t index)
 {
     for (uint32_t i = 0; i < index; i++)
-        if (strcmp(j->host[i].label, j->host[index].label) == 0)
+        if (j->host[i].planned && strcmp(j->host[i].label, j->host[index].label) == 0)
             return false;
     return true;
 }
@@ -207,9 +207,8 @@ static void add_all(struct merging *m, const struct job *j)
         if (!h->planned)
             continue;
         add_host(m, j, h);
-        if (is_first_of_label(j, i))
-            (void)add_part(m,
-                           trace_engine_who(h->label, who)); /* an engine that had nothing to do has none */
+        if (is_first_of_label(j, i)) /* an engine that had nothing to do has none */
+            (void)add_part(m, trace_engine_who(h->label, who));
     }
 }
 
