@@ -24,7 +24,7 @@ struct pack {
     const struct driver *d;
     cu_module module; /* NULL: no kernels */
     cu_function copy, scale;
-    unsigned blocks; /* that a launch has at most */
+    unsigned blocks; /* that the GPU has room for; a launch has one more for each piece at most */
 };
 
 bool pack_was_built(void)
@@ -103,16 +103,21 @@ bool pack_has_kernels(const struct pack *p)
     return p->module != NULL;
 }
 
-/* Blocks for one piece: enough for the largest of the batch, and not more in all than the GPU has room for.
- */
-static unsigned count_columns(const struct pack *p, const struct pack_batch *batch, size_t element)
+/* Blocks for each piece by its bytes: THREAD_BYTES a thread, or more, so that all are about as many as the GPU
+ * has room for. Returns the blocks of all. */
+static unsigned share_blocks(const struct pack *p, struct pack_batch *batch, size_t element)
 {
-    unsigned long long most = 0, room = p->blocks / batch->n;
+    unsigned long long all = 0, share = (unsigned long long)PACK_THREADS * THREAD_BYTES;
+    unsigned blocks = 0;
     for (unsigned i = 0; i < batch->n; i++)
-        if (batch->piece[i].count > most)
-            most = batch->piece[i].count;
-    most = most * element / ((size_t)PACK_THREADS * THREAD_BYTES) + 1;
-    return (unsigned)(most < room ? most : room > 0 ? room : 1);
+        all += batch->piece[i].count * element;
+    if (share < all / p->blocks)
+        share = all / p->blocks;
+    for (unsigned i = 0; i < batch->n; i++) {
+        batch->first[i] = blocks;
+        blocks += (unsigned)((batch->piece[i].count * element + share - 1) / share);
+    }
+    return blocks;
 }
 
 /* The next pieces that are not empty; how many were looked at. */
@@ -138,8 +143,8 @@ static int launch_kernel(const struct pack *p, cu_function kernel, const struct 
     for (size_t i = 0; i < n && result == CU_OK;) {
         i += gather_pieces(batch, piece + i, n - i);
         if (batch->n > 0)
-            result = p->d->cuLaunchKernel(kernel, count_columns(p, batch, element), (unsigned)batch->n, 1,
-                                          PACK_THREADS, 1, 1, 0, stream, parameter, NULL);
+            result = p->d->cuLaunchKernel(kernel, share_blocks(p, batch, element), 1, 1, PACK_THREADS, 1, 1,
+                                          0, stream, parameter, NULL);
     }
     return driver_check(p->d, result, e, "starting a kernel for %zu tensors", n);
 }

@@ -1,4 +1,4 @@
-// The kernels of pack.h. A column of blocks works on one piece, all blocks of a column in turn.
+// The kernels of pack.h. Each piece has blocks of its own (pack_batch.h), whose threads take its elements in turn.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <stdint.h>
@@ -11,31 +11,62 @@
 #define __grid_constant__
 #endif
 
-template <typename T> static __device__ void copy(void *to, const void *from, size_t bytes)
+// Where a thread begins in its piece, and its step.
+struct place {
+    unsigned piece;
+    size_t first, step;
+};
+
+static __device__ place find_place(const struct pack_batch &batch)
 {
-    const size_t n = bytes / sizeof(T), step = (size_t)gridDim.x * blockDim.x;
-    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    for (size_t i = first; i < n; i += step)
-        static_cast<T *>(to)[i] = static_cast<const T *>(from)[i];
-    const size_t done = n * sizeof(T);
-    if (first < bytes - done)
-        static_cast<char *>(to)[done + first] = static_cast<const char *>(from)[done + first];
+    unsigned low = 0, behind = batch.n;
+    while (behind - low > 1) {
+        const unsigned middle = (low + behind) / 2;
+        if (batch.first[middle] <= blockIdx.x)
+            low = middle;
+        else
+            behind = middle;
+    }
+    const unsigned end = low + 1 < batch.n ? batch.first[low + 1] : gridDim.x;
+    return {low, (size_t)(blockIdx.x - batch.first[low]) * blockDim.x + threadIdx.x,
+            (size_t)(end - batch.first[low]) * blockDim.x};
+}
+
+// Four elements are under way at a time.
+template <typename T> static __device__ void copy(void *to, const void *from, size_t bytes, const place &at)
+{
+    const size_t n = bytes / sizeof(T), step = at.step, done = n * sizeof(T);
+    const T *in = static_cast<const T *>(from);
+    T *out = static_cast<T *>(to);
+    size_t i = at.first;
+    for (; i + 3 * step < n; i += 4 * step) {
+        const T a = in[i], b = in[i + step], c = in[i + 2 * step], d = in[i + 3 * step];
+        out[i] = a;
+        out[i + step] = b;
+        out[i + 2 * step] = c;
+        out[i + 3 * step] = d;
+    }
+    for (; i < n; i += step)
+        out[i] = in[i];
+    if (at.first < bytes - done)
+        static_cast<char *>(to)[done + at.first] = static_cast<const char *>(from)[done + at.first];
 }
 
 extern "C" __global__ void hvd_pack_copy(const __grid_constant__ struct pack_batch batch)
 {
-    void *to = reinterpret_cast<void *>(batch.piece[blockIdx.y].to);
-    const void *from = reinterpret_cast<const void *>(batch.piece[blockIdx.y].from);
-    const size_t bytes = batch.piece[blockIdx.y].count;
-    const unsigned low = static_cast<unsigned>(batch.piece[blockIdx.y].to | batch.piece[blockIdx.y].from);
+    const place at = find_place(batch);
+    void *to = reinterpret_cast<void *>(batch.piece[at.piece].to);
+    const void *from = reinterpret_cast<const void *>(batch.piece[at.piece].from);
+    const size_t bytes = batch.piece[at.piece].count;
+    const unsigned low = static_cast<unsigned>(batch.piece[at.piece].to | batch.piece[at.piece].from);
     if (low % sizeof(uint4) == 0)
-        copy<uint4>(to, from, bytes);
+        copy<uint4>(to, from, bytes, at);
     else if (low % sizeof(uint32_t) == 0)
-        copy<uint32_t>(to, from, bytes);
+        copy<uint32_t>(to, from, bytes, at);
     else if (low % sizeof(uint16_t) == 0)
-        copy<uint16_t>(to, from, bytes);
+        copy<uint16_t>(to, from, bytes, at);
     else
-        copy<char>(to, from, bytes);
+        copy<char>(to, from, bytes, at);
 }
 
 // Integers are cut toward zero, or to the nearest end of their range; what is no number becomes 0.
@@ -64,12 +95,26 @@ template <> __device__ __nv_bfloat16 scaled<__nv_bfloat16>(__nv_bfloat16 x, doub
     return __float2bfloat16_rn(static_cast<float>(__bfloat162float(x) * factor));
 }
 
+// Elements that are read and written at once, where the memory lies so.
+template <typename T> struct alignas(16) wide {
+    T x[16 / sizeof(T)];
+};
+
 template <typename T> static __device__ void scale(const struct pack_batch &batch, double factor)
 {
-    T *to = reinterpret_cast<T *>(batch.piece[blockIdx.y].to);
-    const T *from = reinterpret_cast<const T *>(batch.piece[blockIdx.y].from);
-    const size_t n = batch.piece[blockIdx.y].count, step = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+    const place at = find_place(batch);
+    T *to = reinterpret_cast<T *>(batch.piece[at.piece].to);
+    const T *from = reinterpret_cast<const T *>(batch.piece[at.piece].from);
+    const size_t n = batch.piece[at.piece].count;
+    const unsigned low = static_cast<unsigned>(batch.piece[at.piece].to | batch.piece[at.piece].from);
+    const size_t each = 16 / sizeof(T), wides = low % 16 == 0 ? n / each : 0;
+    for (size_t i = at.first; i < wides; i += at.step) {
+        wide<T> some = reinterpret_cast<const wide<T> *>(from)[i];
+        for (size_t k = 0; k < each; k++)
+            some.x[k] = scaled(some.x[k], factor);
+        reinterpret_cast<wide<T> *>(to)[i] = some;
+    }
+    for (size_t i = wides * each + at.first; i < n; i += at.step)
         to[i] = scaled(from[i], factor);
 }
 

@@ -5,8 +5,11 @@
 #define PACK_BATCH   128
 #define PACK_THREADS 256
 
+/* Each piece has blocks of its own, as many as its share of the bytes: from its first one to the next piece's,
+ * or to the end of the grid. */
 struct pack_batch {
-    unsigned long long n;
+    unsigned n;
+    unsigned first[PACK_BATCH];
     struct {
         unsigned long long to;
         unsigned long long from;

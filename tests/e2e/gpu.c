@@ -225,9 +225,9 @@ static cu_result end_capture(cu_stream of)
     return end(of, &graph);
 }
 
-void gpu_captured(bool own)
+void gpu_captured(bool own, const char *beside)
 {
-    cu_must(end_capture(own ? stream : other), "cuStreamEndCapture");
+    cu_must(end_capture(own ? stream : other), beside);
 }
 
 bool gpu_capture_spoilt(void)

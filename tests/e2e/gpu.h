@@ -28,10 +28,10 @@ void gpu_get(void *to, const void *from, size_t bytes);
 void gpu_wait(void);
 /* Later work in the stream waits so many milliseconds; the host does not. */
 void gpu_pause(unsigned ms);
-/* A stream of its own is captured into a graph, or the worker's; then that ends, and was not spoilt. Other
- * threads' calls can spoil it, too, if it is `global`. */
+/* A stream of its own is captured into a graph, or the worker's; then that ends, and was not spoilt `beside`
+ * something. Other threads' calls can spoil it, too, if it is `global`. */
 void gpu_capture(bool own, bool global);
-void gpu_captured(bool own);
+void gpu_captured(bool own, const char *beside);
 /* Ends the capture of the other stream. true: a call has spoilt the capture. */
 bool gpu_capture_spoilt(void);
 /* From now on the double's calls fail as HVD_DOUBLE_FAIL says it. Not on a real GPU. */

@@ -7,7 +7,13 @@
  * Ranges: does cuMemGetAddressRange give one mapping, and all memory of another process?
  *
  * Costs: the time and the memory that many small allocations of ncclMemAlloc take, beside cuMemAlloc's; the
- * time of each call that an operation makes. */
+ * time of each call that an operation makes.
+ *
+ * Events: how many of those that processes share does the driver give to one?
+ *
+ * Kernels: ask_kernels.c. */
+#include "tests/gpu/ask.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,17 +22,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/gpu/driver.h"
 #include "collectives/gpu/nccl.h"
 
-#define PIECE ((size_t)2 << 20)
-#define SMALL 64 /* allocations of a size */
+#define PIECE       ((size_t)2 << 20)
+#define SMALL       64    /* allocations of a size */
+#define SHARED_MOST 70000 /* events that are asked for */
 
 static const struct driver *d;
 static cu_device gpu;
 static int failed;
 
-__attribute__((format(printf, 2, 3))) static void say(const char *question, const char *format, ...)
+void say(const char *question, const char *format, ...)
 {
     va_list list;
 
@@ -38,8 +44,7 @@ __attribute__((format(printf, 2, 3))) static void say(const char *question, cons
     fflush(stdout);
 }
 
-/* True when the driver has refused, which is an answer by itself. */
-static bool say_refusal(const char *question, cu_result result, const char *what)
+bool say_refusal(const char *question, cu_result result, const char *what)
 {
     if (result == CU_OK)
         return false;
@@ -48,7 +53,7 @@ static bool say_refusal(const char *question, cu_result result, const char *what
     return true;
 }
 
-static double now_us(void)
+double now_us(void)
 {
     struct timespec t;
 
@@ -351,6 +356,32 @@ static void ask_of_calls(void)
     d->cuMemFree(used.at);
 }
 
+/* ---- events of several processes --------------------------------------------------------------------- */
+
+static void ask_of_events(void)
+{
+    static cu_event event[SHARED_MOST];
+    struct cu_ipc_event handle;
+    cu_result result = CU_OK;
+    int made = 0;
+    double since = now_us(), each;
+
+    if (driver_lacks(d, DRIVER_IPC)) {
+        say("events that processes share", "this driver lacks %s", driver_lacks(d, DRIVER_IPC));
+        return;
+    }
+    while (made < SHARED_MOST && result == CU_OK) {
+        result = d->cuEventCreate(&event[made], CU_EVENT_NO_TIMING | CU_EVENT_IPC);
+        if (result == CU_OK)
+            result = d->cuIpcGetEventHandle(&handle, event[made++]);
+    }
+    each = made ? (now_us() - since) / made : 0;
+    say("events that processes share", "%d in one process, %.1f us each, then %s", made, each,
+        result == CU_OK ? "no more were asked for" : driver_error_name(d, result));
+    while (made-- > 0)
+        d->cuEventDestroy(event[made]);
+}
+
 int main(void)
 {
     struct lender lender;
@@ -365,5 +396,7 @@ int main(void)
     ask_of_others_memory(&lender);
     ask_of_costs();
     ask_of_calls();
+    ask_of_kernels(d);
+    ask_of_events();
     return failed;
 }

@@ -71,7 +71,8 @@ $(BUILD)/tests/gpu/probe: $(call obj,tests/gpu/probe.c $(addprefix collectives/g
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread
-$(BUILD)/tests/gpu/ask: $(call obj,tests/gpu/ask.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
+ASK_SRC := tests/gpu/ask.c tests/gpu/ask_kernels.c collectives/kernels/dtype.c $(addprefix collectives/gpu/,driver.c library.c nccl.c pack.c)
+$(BUILD)/tests/gpu/ask: $(call obj,$(ASK_SRC)) $(BUILD)/obj/gen/pack_image.o $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread

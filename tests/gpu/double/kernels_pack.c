@@ -28,12 +28,16 @@ static size_t width(int dtype)
     }
 }
 
-/* A launch has a column of blocks for each piece, and a limit. */
+/* Each piece has blocks, and the last one the grid's last. */
 static bool fits(const struct double_launch *l, const struct pack_batch *batch)
 {
-    if (batch->n > 0 && batch->n <= PACK_BATCH && l->grid[1] == batch->n && l->block[0] == PACK_THREADS)
+    bool good = batch->n > 0 && batch->n <= PACK_BATCH && l->grid[1] == 1 && l->block[0] == PACK_THREADS;
+
+    for (unsigned i = 0; good && i < batch->n; i++)
+        good = i == 0 ? batch->first[i] == 0 : batch->first[i] > batch->first[i - 1];
+    if (good && batch->first[batch->n - 1] < l->grid[0])
         return true;
-    double_misuse("a batch of %llu pieces in a grid of %u columns", batch->n, l->grid[1]);
+    double_misuse("a batch of %u pieces in a grid of %u blocks", batch->n, l->grid[0]);
     return false;
 }
 
