@@ -374,8 +374,11 @@ static int make_backend(struct engine *engine, struct err *e)
     return engine->peers.backend ? 0 : -1;
 }
 
-static int renew_backend(struct engine *engine, struct err *e)
+/* A doubt about a host of the former epoch ends with that. */
+static int begin_peers(struct engine *engine, struct err *e)
 {
+    free(engine->peers.doubt);
+    engine->peers.doubt = NULL;
     if (!engine->peers.links)
         return 0;
     if (engine->peers.backend)
@@ -544,7 +547,7 @@ static void free_peers(struct engine *engine)
 }
 
 const struct engine_part peers_part = {.start = start_peers,
-                                       .epoch_begin = renew_backend,
+                                       .epoch_begin = begin_peers,
                                        .regroup = regroup_peers,
                                        .progress = progress_peers,
                                        .messages = 1u << PEER_FAILED,
