@@ -67,7 +67,7 @@ static int find_job(const char *word, enum ctl_kind kind, struct ctl_job *found,
 static int run_status(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
     struct ctl_answers all;
-    if (ctl_ask_status(job, CTL_ANSWER_MS, &all, e) < 0)
+    if (ctl_ask_status(job, false, CTL_ANSWER_MS, &all, e) < 0)
         return EXIT_REFUSED;
     struct ctl_seen *seen = calloc(all.count, sizeof *seen);
     for (size_t i = 0; seen && i < all.count; i++)
@@ -163,12 +163,12 @@ static int run_command(const struct ctl_config *c, struct err *e)
         int (*one)(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
         bool takes_host;
     } commands[] = {{"ps", run_ps, NULL, true},           {"status", NULL, run_status, false},
-                    {"logs", NULL, ctl_logs, false},      {"kill", NULL, ctl_kill, false},
-                    {"resize", NULL, ctl_resize, false},  {"leave", NULL, ctl_leave, false},
-                    {"top", ctl_top, NULL, false},        {"node", ctl_node, NULL, true},
-                    {"drain", ctl_drain, NULL, true},     {"undrain", ctl_undrain, NULL, true},
-                    {"gpus", ctl_gpus, NULL, true},       {"accept", ctl_accept, NULL, true},
-                    {"metrics", run_metrics, NULL, false}};
+                    {"why", NULL, ctl_why, false},        {"logs", NULL, ctl_logs, false},
+                    {"kill", NULL, ctl_kill, false},      {"resize", NULL, ctl_resize, false},
+                    {"leave", NULL, ctl_leave, false},    {"top", ctl_top, NULL, false},
+                    {"node", ctl_node, NULL, true},       {"drain", ctl_drain, NULL, true},
+                    {"undrain", ctl_undrain, NULL, true}, {"gpus", ctl_gpus, NULL, true},
+                    {"accept", ctl_accept, NULL, true},   {"metrics", run_metrics, NULL, false}};
     for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(c->command, commands[i].name) != 0)
             continue;

@@ -55,12 +55,20 @@ static void tell_worker(struct stacks *stacks, struct stacks_worker *k)
     }
 }
 
+static bool has_tool(const struct stacks *stacks)
+{
+    return stacks->tool[0] || stacks->python_tool[0];
+}
+
 static void finish_all(struct stacks *stacks)
 {
     const char *name = strrchr(stacks->tool, '/');
+    char names[64];
+    snprintf(names, sizeof names, "%.40s%s%s", name ? name + 1 : stacks->tool,
+             stacks->tool[0] && stacks->python_tool[0] ? ", " : "", stacks->python_tool[0] ? "py-spy" : "");
     stacks->active = false;
     uv_timer_stop(&stacks->timer);
-    stacks->events->done(stacks->ctx, name ? name + 1 : stacks->tool);
+    stacks->events->done(stacks->ctx, names);
 }
 
 static void end_at_limit(struct stacks *stacks)
@@ -68,7 +76,7 @@ static void end_at_limit(struct stacks *stacks)
     for (size_t i = 0; i < stacks->count; i++) {
         struct stacks_worker *k = &stacks->worker[i];
         for (size_t p = 0; p < k->count && !k->told; p++)
-            if (stacks->tool[0] && !k->stack[p] && !k->no_stack[p][0])
+            if (has_tool(stacks) && !k->stack[p] && !k->no_stack[p][0])
                 snprintf(k->no_stack[p], sizeof k->no_stack[p], "there was no time for one");
         if (!k->told)
             tell_worker(stacks, k);
@@ -179,15 +187,17 @@ static int start_tool(struct stacks *stacks, struct stacks_run *r, const struct 
     char pid[16];
     char *const eu_stack[] = {"eu-stack", "-m", "-p", pid, NULL};
     char *const gdb[] = {"gdb", "-p", pid, "-batch", "-nx", "-ex", "thread apply all bt", NULL};
+    char *const py_spy[] = {"py-spy", "dump", "--native", "--pid", pid, NULL};
     char *const env[] = {"PATH=/usr/bin:/bin", "LC_ALL=C", NULL}; /* and no server for debug files */
+    bool python = stacks->python_tool[0] && (!stacks->tool[0] || strncmp(p->name, "python", 6) == 0);
     struct spawned child;
     struct spawn s = SPAWN_INIT;
     int pipes[2];
     snprintf(pid, sizeof pid, "%d", (int)p->pid);
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
-    s.path = stacks->tool;
-    s.argv = stacks->is_gdb ? gdb : eu_stack;
+    s.path = python ? stacks->python_tool : stacks->tool;
+    s.argv = python ? py_spy : stacks->is_gdb ? gdb : eu_stack;
     s.envp = env;
     s.fds[1] = s.fds[2] = pipes[1];
     s.cgroup_fd = stacks->cgroup_fd;
@@ -287,12 +297,12 @@ static void start_tools(struct stacks *stacks)
     struct stacks_run *r;
     if (!stacks->active)
         return;
-    while (stacks->tool[0] && !stacks->events->busy(stacks->ctx) && (r = free_run(stacks)) != NULL &&
+    while (has_tool(stacks) && !stacks->events->busy(stacks->ctx) && (r = free_run(stacks)) != NULL &&
            (k = next_worker(stacks)) != NULL)
         (void)start_run(stacks, r, k, k->next++);
     for (size_t i = 0; i < stacks->count; i++)
         if (!stacks->worker[i].told &&
-            (!stacks->tool[0] || stacks->worker[i].ready == stacks->worker[i].count))
+            (!has_tool(stacks) || stacks->worker[i].ready == stacks->worker[i].count))
             tell_worker(stacks, &stacks->worker[i]);
     if (stacks->told == stacks->count)
         finish_all(stacks);
@@ -304,6 +314,8 @@ static void find_tool(struct stacks *stacks)
 {
     struct err e = ERR_INIT;
     stacks->is_gdb = false;
+    if (spawn_find("py-spy", getenv("PATH"), NULL, stacks->python_tool, sizeof stacks->python_tool, &e) < 0)
+        stacks->python_tool[0] = '\0';
     if (spawn_find("eu-stack", getenv("PATH"), NULL, stacks->tool, sizeof stacks->tool, &e) == 0)
         return;
     stacks->is_gdb = true;
@@ -311,21 +323,43 @@ static void find_tool(struct stacks *stacks)
         stacks->tool[0] = '\0';
 }
 
+static void free_workers(struct stacks *stacks)
+{
+    for (size_t i = 0; i < stacks->count; i++)
+        for (size_t p = 0; p < STACKS_PROCESSES; p++)
+            free(stacks->worker[i].stack[p]);
+    free(stacks->worker);
+    stacks->worker = NULL;
+    stacks->count = stacks->next = stacks->told = 0;
+}
+
+/* A tool of the look before may still be there: it was killed, and is not reaped yet. */
+static bool has_runs(const struct stacks *stacks)
+{
+    for (size_t i = 0; i < STACKS_AT_ONCE; i++)
+        if (stacks->run[i].owner)
+            return true;
+    return false;
+}
+
 void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_events *events, void *ctx,
                   const struct workers *workers, int cgroup_fd, uint32_t limit_ms)
 {
-    if (stacks->opened) {
-        if (!stacks->active)
-            events->done(ctx, "");
-        return; /* one look a job */
+    if (stacks->active)
+        return;
+    if (has_runs(stacks)) {
+        events->done(ctx, "");
+        return;
     }
+    free_workers(stacks);
     stacks->loop = loop;
     stacks->events = events;
     stacks->ctx = ctx;
-    stacks->opened = stacks->active = true;
     stacks->cgroup_fd = cgroup_fd;
     stacks->limit = clock_now() + limit_ms * NSEC_PER_MSEC;
-    uv_timer_init(loop, &stacks->timer);
+    if (!stacks->opened)
+        uv_timer_init(loop, &stacks->timer);
+    stacks->opened = stacks->active = true;
     stacks->timer.data = stacks;
     stacks->worker = calloc(workers->count ? workers->count : 1, sizeof *stacks->worker);
     find_tool(stacks);
@@ -373,12 +407,7 @@ void stacks_close(struct stacks *stacks)
     for (size_t i = 0; i < STACKS_AT_ONCE; i++)
         if (stacks->run[i].pid)
             release_run(&stacks->run[i]);
-    for (size_t i = 0; i < stacks->count; i++)
-        for (size_t p = 0; p < STACKS_PROCESSES; p++)
-            free(stacks->worker[i].stack[p]);
-    free(stacks->worker);
-    stacks->worker = NULL;
-    stacks->count = 0;
+    free_workers(stacks);
     if (stacks->opened)
         uv_close((uv_handle_t *)&stacks->timer, NULL);
     stacks->opened = false;

@@ -3,7 +3,8 @@
  *
  *   start    /proc is read for every living worker at once; without a tool that is the whole answer
  *   stacks   eu-stack, or gdb, runs for one process after the other, STACKS_AT_ONCE at a time, as a child of
- *            the session in the job's cgroup; a worker is told when all its processes were looked at
+ *            the session in the job's cgroup; for Python py-spy does, if the host has it; a worker is told
+ *            when all its processes were looked at
  *   done     all workers are told; after the limit, the others are told without a stack
  *
  * A tool that is late is killed with all processes that it started. The kernel then releases the process that
@@ -28,7 +29,7 @@
 struct stacks_events {
     /* A worker's answer; valid during the call. */
     void (*found)(void *ctx, Hvd__Where *where);
-    /* No more will come. `tool` is the name of the one that was used, or empty. */
+    /* No more will come. `tool` names those that the host has, "eu-stack, py-spy", or is empty. */
     void (*done)(void *ctx, const char *tool);
     /* True while the launcher does not read what it was told already: no tool is started then. */
     bool (*busy)(void *ctx);
@@ -61,11 +62,12 @@ struct stacks {
     struct stacks_run run[STACKS_AT_ONCE];
     char tool[4096]; /* path, or empty */
     bool is_gdb;
-    int cgroup_fd; /* of the tools */
+    char python_tool[4096]; /* likewise, of py-spy */
+    int cgroup_fd;          /* of the tools */
 };
 
 /* Begins to look at the living ones of `workers`; ignored while it does already. At the latest after
- * `limit_ms` `done` comes, perhaps from within. */
+ * `limit_ms` `done` comes, perhaps from within. A later look finds the workers as they are then. */
 void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_events *events, void *ctx,
                   const struct workers *workers, int cgroup_fd, uint32_t limit_ms);
 /* No longer busy: goes on. */

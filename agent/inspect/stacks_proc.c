@@ -132,6 +132,26 @@ static void read_file(pid_t pid, const char *file, char *text, size_t size)
     (void)file_read(path, 0, text, size);
 }
 
+/* " of FILE" behind a call whose first argument is a descriptor of a file. Pipes and sockets have no name. */
+static void name_file(struct inspected_process *p, const char *syscall_text)
+{
+    static const long with_file[] = {SYS_read,     SYS_write, SYS_readv,     SYS_writev, SYS_pread64,
+                                     SYS_pwrite64, SYS_fsync, SYS_fdatasync, SYS_flock};
+    char *end, link[64], path[128];
+    long number = strtol(syscall_text, &end, 10), fd = strtol(end, NULL, 16);
+    size_t used = strlen(p->waits), i = 0;
+    while (i < sizeof with_file / sizeof *with_file && with_file[i] != number)
+        i++;
+    if (i == sizeof with_file / sizeof *with_file || end == syscall_text)
+        return;
+    snprintf(link, sizeof link, "/proc/%d/fd/%ld", (int)p->pid, fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    if (n <= 0 || path[0] != '/')
+        return;
+    path[n] = '\0';
+    snprintf(p->waits + used, sizeof p->waits - used, " of %s", path);
+}
+
 bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children)
 {
     char text[1024], wchan[64];
@@ -145,6 +165,7 @@ bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children)
     read_file(pid, "syscall", text, sizeof text);
     read_file(pid, "wchan", wchan, sizeof wchan);
     *for_children = inspect_parse_wait(text, wchan, out->waits, sizeof out->waits);
+    name_file(out, text);
     return true;
 }
 

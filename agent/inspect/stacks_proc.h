@@ -14,7 +14,7 @@ struct inspected_process {
     char state;      /* as in /proc/PID/stat */
     uint64_t cpu_ms; /* user and system */
     uint64_t start;  /* tells it from a later process of the same number */
-    char waits[96];  /* "read (pipe_read)", "futex", or empty */
+    char waits[224]; /* "read (pipe_read)", "read (wait_on_page) of /data/x", "futex", or empty */
 };
 
 /* From the text of /proc/PID/stat; `ticks` a second. False when it is no such text. */

@@ -1,6 +1,8 @@
 /*   eu-stack -m      TID 12:                               #1  0x00007f8 sleep - /usr/lib/libc.so.6
  *   gdb              Thread 1 (... (LWP 12) "name"):       #1  0x00007f8 in sleep (seconds=1) at sleep.c:55
- *                                                          #2  0x00007f8 in ?? () from /usr/lib/libx.so */
+ *                                                          #2  0x00007f8 in ?? () from /usr/lib/libx.so
+ *   py-spy dump      Thread 12 (idle): "MainThread"            load_batch (train.py:55)
+ *                                                              sleep (libc.so.6) */
 #include "agent/inspect/stacks.h"
 
 #include <ctype.h>
@@ -72,6 +74,19 @@ static void add_frame(struct thread *t, char *line)
         snprintf(out, FUNCTION_MAX, "?%s%.60s", module ? " in " : "", module ? module : "");
 }
 
+/* "    load (train.py:55)" of py-spy: with file and line, which say more than Python's functions alone. */
+static void add_python_frame(struct thread *t, char *line)
+{
+    char *open = strrchr(line, '('), *close = strrchr(line, ')');
+    if (strncmp(line, "    ", 4) != 0 || !open || !close || open < line + 5 || close < open)
+        return;
+    open[-1] = *close = '\0';
+    if (t->frames == FRAMES_MAX)
+        return;
+    const char *function = line[4] == '0' && line[5] == 'x' ? "?" : line + 4;
+    snprintf(t->frame[t->frames++], FUNCTION_MAX, "%.50s %.28s", function, open + 1);
+}
+
 static void append_text(char *out, size_t size, const char *text)
 {
     size_t used = strlen(out);
@@ -84,7 +99,8 @@ static void end_thread(struct thread_stacks *s, struct thread *t)
     char line[(INNER + OUTER + 2) * (FUNCTION_MAX + 3)] = "", gap[48];
     size_t n = t->frames;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(t->frame[i], "main") == 0 || strcmp(t->frame[i], "start_thread") == 0)
+        if (strcmp(t->frame[i], "main") == 0 || strcmp(t->frame[i], "start_thread") == 0 ||
+            strncmp(t->frame[i], "<module> ", 9) == 0)
             n = i + 1;
     for (size_t i = 0; i < n; i++) {
         bool skip = n > INNER + OUTER && i >= INNER && i < n - OUTER;
@@ -117,7 +133,7 @@ static bool begins_thread(const char *line, pid_t pid, bool *main)
     if (strncmp(line, "TID ", 4) == 0)
         number = line + 4;
     else if (strncmp(line, "Thread ", 7) == 0 && strchr(line, '('))
-        number = (number = strstr(line, "(LWP ")) ? number + 5 : line + strlen(line);
+        number = (number = strstr(line, "(LWP ")) ? number + 5 : line + 7; /* of py-spy */
     if (number)
         *main = strtol(number, NULL, 10) == pid;
     return number;
@@ -161,6 +177,8 @@ bool stacks_parse(const char *text, pid_t pid, char *out, size_t size)
             t->main = main;
         } else if (line[0] == '#' && isdigit((unsigned char)line[1])) {
             add_frame(t, line);
+        } else {
+            add_python_frame(t, line);
         }
     }
     if (s && t) {

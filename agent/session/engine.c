@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 
-#define COUNTERS_MAX (64u << 10) /* bytes, in memory */
+#define COUNTERS_MAX (256u << 10) /* bytes, in memory */
 
 struct session_engine {
     struct engine_host host;
@@ -197,9 +197,9 @@ void session_engine_membership(struct session *s, Hvd__Membership *m)
     engine_host_flush(&s->engine->host);
 }
 
-bool session_engine_count(struct session *s)
+bool session_engine_count(struct session *s, bool pending)
 {
-    return engine_host_count(&s->engine->host);
+    return engine_host_count(&s->engine->host, pending);
 }
 
 Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at)

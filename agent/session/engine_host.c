@@ -80,11 +80,11 @@ void engine_host_membership(struct engine_host *h, Hvd__Membership *membership)
     send_message(h, &m);
 }
 
-bool engine_host_count(struct engine_host *h)
+bool engine_host_count(struct engine_host *h, bool pending)
 {
     Hvd__Engine m = HVD__ENGINE__INIT;
-    m.body_case = HVD__ENGINE__BODY_COUNT;
-    m.count = true;
+    m.body_case = pending ? HVD__ENGINE__BODY_LOOK : HVD__ENGINE__BODY_COUNT;
+    m.count = true; /* and m.look: they are one */
     if (h->state != ENGINE_RUNNING)
         return false;
     send_message(h, &m);

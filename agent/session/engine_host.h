@@ -79,8 +79,8 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
 void engine_host_links(struct engine_host *h, Hvd__Links *links);
 void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
 void engine_host_membership(struct engine_host *h, Hvd__Membership *m);
-/* Asks what was counted. false: there is no engine to ask. */
-bool engine_host_count(struct engine_host *h);
+/* Asks what was counted, and what is `pending`. false: there is no engine to ask. */
+bool engine_host_count(struct engine_host *h, bool pending);
 /* Messages to it wait for this call, so that many which came together wake it once. */
 void engine_host_flush(struct engine_host *h);
 /* Handles whatever the engine has sent up to now. */

@@ -147,16 +147,25 @@ pid_t session_engine_pid(const struct session *s);
 /* The ranks of an elastic job change. */
 void session_engine_membership(struct session *s, Hvd__Membership *m);
 void session_engine_links(struct session *s, Hvd__Links *links);
-/* Asks the engine to count; false: there is no engine to ask. The hook `counted` follows. */
-bool session_engine_count(struct session *s);
+/* Asks the engine to count, and for what is `pending`; false: there is no engine to ask. The hook `counted`
+ * follows. */
+bool session_engine_count(struct session *s, bool pending);
 /* The last counters; NULL: none. *at: when they came. */
 Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
 
 /* stacks.c: where the workers are, for the launcher's Inspect. */
 const char *session_inspect(struct session *s, const Hvd__Control *m);
+/* The same for a status: begins to look, and calls session_stacks_found, perhaps from within. */
+void session_stacks_look(struct session *s, uint32_t limit_ms);
+/* Have the tools not ended yet? */
+bool session_stacks_are_looking(const struct session *s);
+/* Fills in what was found; it stays until the next look. */
+void session_stacks_tell(const struct session *s, Hvd__JobStatus *out);
 
 /* status.c: answers hvdctl, and the launcher. */
 const char *session_tell_status(struct session *s, const Hvd__Control *m);
+/* The workers were looked at. */
+void session_stacks_found(struct session *s);
 /* Keeps what a rank wrote. */
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);

@@ -163,7 +163,7 @@ static void on_time(uv_timer_t *timer)
 {
     struct session *s = timer->data;
     send_awaited(s);
-    s->report->waits = session_engine_count(s);
+    s->report->waits = session_engine_count(s, false);
     if (!s->report->waits)
         send_report(s, false);
 }

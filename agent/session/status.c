@@ -16,7 +16,8 @@
 #include "common/status/status_server.h"
 
 #define LOOK_MS    100
-#define REFRESH_MS 500 /* for the engine to count */
+#define REFRESH_MS 500  /* for the engine to count */
+#define WHY_MS     3500 /* and for tools to look at all workers */
 
 /* The arrays of an answer, for all ranks of this host. They are kept for the next answer. */
 struct answer {
@@ -31,6 +32,7 @@ struct answer {
 struct session_status {
     struct status_server server;
     struct answer *answer; /* NULL: nobody has asked */
+    bool counts, looks;    /* for a status with reasons: the engine, the tools have not answered yet */
 };
 
 /* ---- the use of a worker ------------------------------------------------------------------------------- */
@@ -203,10 +205,17 @@ static void fill_status(struct session *s, Hvd__JobStatus *out)
     out->n_rank = s->workers.count;
 }
 
+static void tell_status(struct session *s, enum status_depth depth, Hvd__JobStatus *status)
+{
+    fill_status(s, status);
+    if (depth == STATUS_WHY)
+        session_stacks_tell(s, status);
+}
+
 static void on_status(void *ctx, struct status_client *to)
 {
     Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
-    fill_status(ctx, &status);
+    tell_status(ctx, status_server_depth(to), &status);
     status_server_tell(to, &status);
 }
 
@@ -229,30 +238,64 @@ static void on_end(void *ctx, uid_t uid)
     session_abort_job(ctx, false, "%s ended the job with hvdctl", status_name_asker(uid));
 }
 
-static bool on_refresh(void *ctx)
+static void end_if_known(struct session *s)
 {
-    struct session *s = ctx;
-    return session_engine_count(s);
+    if (!s->status->counts && !s->status->looks)
+        status_server_refreshed(&s->status->server, STATUS_WHY);
 }
 
-static const struct status_server_events events = {REFRESH_MS, on_refresh, on_status,
-                                                   on_resize,  on_leave,   on_end};
+void session_stacks_found(struct session *s)
+{
+    bool due = s->status->looks;
+    s->status->looks = false;
+    if (due)
+        end_if_known(s);
+}
+
+/* The tools may be done within the call, and the answer follows then all the same. */
+static bool on_refresh(void *ctx, enum status_depth depth)
+{
+    struct session *s = ctx;
+    struct session_status *own = s->status;
+    if (depth == STATUS_PLAIN)
+        return session_engine_count(s, false);
+    own->counts = session_engine_count(s, true);
+    own->looks = false;
+    session_stacks_look(s, WHY_MS - REFRESH_MS);
+    own->looks = session_stacks_are_looking(s);
+    return own->counts || own->looks;
+}
+
+static const struct status_server_events events = {
+    {REFRESH_MS, WHY_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
 
 /* ---- the launcher asks, for hvdctl where hvdrun runs --------------------------------------------------- */
 
 /* The launcher knows the command line itself. */
-static void tell_launcher(void *ctx)
+static void tell_launcher(struct session *s, enum status_depth depth)
 {
     Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
-    fill_status(ctx, &status);
+    tell_status(s, depth, &status);
     status.n_argv = 0;
     CONTROL(m, STATUS, status, &status);
-    session_send_control(ctx, &m);
+    session_send_control(s, &m);
+}
+
+static void tell_plain(void *ctx)
+{
+    tell_launcher(ctx, STATUS_PLAIN);
+}
+
+static void tell_why(void *ctx)
+{
+    tell_launcher(ctx, STATUS_WHY);
 }
 
 const char *session_tell_status(struct session *s, const Hvd__Control *m)
 {
-    status_server_refresh(&s->status->server, tell_launcher, s);
+    bool why = m->status_wanted->why;
+    status_server_refresh(&s->status->server, why ? STATUS_WHY : STATUS_PLAIN, why ? tell_why : tell_plain,
+                          s);
     return NULL;
 }
 
@@ -280,7 +323,11 @@ static int listen_for_clients(struct session *s, struct err *e)
 
 static void answer_clients(struct session *s)
 {
-    status_server_refreshed(&s->status->server);
+    status_server_refreshed(&s->status->server, STATUS_PLAIN);
+    if (!s->status->counts)
+        return;
+    s->status->counts = false;
+    end_if_known(s);
 }
 
 static void close_status(struct session *s)

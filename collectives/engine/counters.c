@@ -166,7 +166,7 @@ static void fill_traffic(const struct engine *engine, Hvd__Counters *out, Hvd__P
     }
 }
 
-void counters_tell(struct engine *engine)
+static void tell_counters(struct engine *engine, struct pending *pending)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Counters counters = HVD__COUNTERS__INIT;
@@ -186,10 +186,24 @@ void counters_tell(struct engine *engine)
     Hvd__Stall stall[STALLS_TOLD], *stalls[STALLS_TOLD];
     struct stall_told waits[STALLS_TOLD];
     fill_stalls(engine, &counters, stall, stalls, waits);
+    if (pending)
+        pending_fill(engine, pending, &counters);
     message.body_case = HVD__ENGINE__BODY_COUNTERS;
     message.counters = &counters;
     if (engine_send(engine, &message, &e) != 0)
         log_debug("the session will not know what was counted: %s", e.text);
+}
+
+void counters_tell(struct engine *engine)
+{
+    tell_counters(engine, NULL);
+}
+
+void counters_tell_pending(struct engine *engine)
+{
+    struct pending *pending = pending_make(engine);
+    tell_counters(engine, pending);
+    free(pending);
 }
 
 const struct engine_part counters_part = {.epoch_end = keep_counters,

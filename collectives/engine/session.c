@@ -187,6 +187,9 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
     case HVD__ENGINE__BODY_COUNT:
         counters_tell(engine);
         return 0;
+    case HVD__ENGINE__BODY_LOOK:
+        counters_tell_pending(engine);
+        return 0;
     default:
         return err_set(e, ERR_PROTOCOL, "the session sends message %d, which only an engine may",
                        (int)m->body_case);

@@ -113,8 +113,7 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
     return at;
 }
 
-/* The furthest operation of a tensor. false: nobody waits for anybody there. */
-static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
+bool stalls_is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
 {
     if (!engine->names.name[slot].text || team_of(engine, slot)->members == 0)
         return false; /* other hosts' business, which this one has been asked about */
@@ -146,6 +145,12 @@ static bool owes_pieces(const struct engine *engine, uint32_t slot, uint32_t mem
            stream_is_behind(&n->view, member);
 }
 
+bool stalls_is_missing(const struct engine *engine, uint32_t slot, uint32_t member, uint32_t operation)
+{
+    return (int32_t)(operation - member_at(engine, slot, member, NULL)) > 0 ||
+           owes_pieces(engine, slot, member, operation);
+}
+
 /* slot UINT32_MAX: no rank here has used the name. */
 static void own_missing(const struct engine *engine, const struct set *set, uint32_t slot, uint32_t operation,
                         uint8_t *missing)
@@ -153,8 +158,7 @@ static void own_missing(const struct engine *engine, const struct set *set, uint
     memset(missing, 0, MISSING_BYTES);
     for (uint32_t i = 0; i < set->team->members; i++) {
         uint32_t local = engine->place[team_rank(set->team, i)].local;
-        if (slot == UINT32_MAX || (int32_t)(operation - member_at(engine, slot, i, NULL)) > 0 ||
-            owes_pieces(engine, slot, i, operation))
+        if (slot == UINT32_MAX || stalls_is_missing(engine, slot, i, operation))
             missing[local / 8] |= (uint8_t)(1 << (local % 8));
     }
 }
@@ -408,7 +412,7 @@ static void look_at_slots(struct engine *engine, uint64_t now)
     engine->stalls->more = 0;
     for (uint32_t slot = 0; slot < engine->names.count; slot++) {
         struct message m = {0};
-        bool pending = is_pending(engine, slot, &m.operation, &m.kind);
+        bool pending = stalls_is_pending(engine, slot, &m.operation, &m.kind);
         enum stall_news news = stall_seen(&engine->stall, slot, m.operation, !pending, now);
         m.gives_up = news == STALL_GIVE_UP;
         if (news != STALL_NONE)
@@ -458,7 +462,7 @@ uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told
         struct stall_told t = {.since = engine->stall.slot[slot].since, .slot = slot};
         uint8_t kind = 0;
         if (t.since == 0 || now - t.since < STALL_SHOWN_NS ||
-            !is_pending(engine, slot, &t.operation, &kind) ||
+            !stalls_is_pending(engine, slot, &t.operation, &kind) ||
             t.operation != engine->stall.slot[slot].operation)
             continue;
         t.tensor = engine->names.name[slot].text;

@@ -13,5 +13,10 @@ struct stall_told { /* an operation that ranks of this host are in now */
 
 extern const struct engine_part stalls_part;
 
+/* The furthest operation of a tensor, and whether ranks wait for others there. */
+bool stalls_is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind);
+/* Has the member of the tensor's team, by its place on this host, not come to that operation yet? */
+bool stalls_is_missing(const struct engine *engine, uint32_t slot, uint32_t member, uint32_t operation);
+
 /* The longest ones, at most `most` of them. Returns how many there are. */
 uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told *told, uint32_t most);

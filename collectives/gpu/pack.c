@@ -103,8 +103,8 @@ bool pack_has_kernels(const struct pack *p)
     return p->module != NULL;
 }
 
-/* Blocks for each piece by its bytes: THREAD_BYTES a thread, or more, so that all are about as many as the GPU
- * has room for. Returns the blocks of all. */
+/* Blocks for each piece by its bytes: THREAD_BYTES a thread, or more, so that all are about as many as the
+ * GPU has room for. Returns the blocks of all. */
 static unsigned share_blocks(const struct pack *p, struct pack_batch *batch, size_t element)
 {
     unsigned long long all = 0, share = (unsigned long long)PACK_THREADS * THREAD_BYTES;

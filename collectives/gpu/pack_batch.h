@@ -5,8 +5,8 @@
 #define PACK_BATCH   128
 #define PACK_THREADS 256
 
-/* Each piece has blocks of its own, as many as its share of the bytes: from its first one to the next piece's,
- * or to the end of the grid. */
+/* Each piece has blocks of its own, as many as its share of the bytes: from its first one to the next
+ * piece's, or to the end of the grid. */
 struct pack_batch {
     unsigned n;
     unsigned first[PACK_BATCH];

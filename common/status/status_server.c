@@ -23,6 +23,7 @@ struct status_client {
     struct buf in, out;
     uid_t uid;
     bool asked, waits, follows, leaving; /* leaving: closed as soon as all is written */
+    enum status_depth depth;             /* of the status that the client wants */
     uint32_t *rank;                      /* ranks whose output the client wants */
     size_t ranks;                        /* 0: of all ranks */
     uint64_t skipped;
@@ -167,51 +168,62 @@ static void say_status(struct status_client *i)
     i->leaving = true;
 }
 
-void status_server_refreshed(struct status_server *q)
+void status_server_refreshed(struct status_server *q, enum status_depth depth)
 {
-    void (*then)(void *ctx) = q->then;
-    uv_timer_stop(&q->late);
-    q->then = NULL;
+    struct status_refresh *r = &q->refresh[depth];
+    void (*then)(void *ctx) = r->then;
+    uv_timer_stop(&r->late);
+    r->then = NULL;
     for (struct status_client *i = q->first, *next; i; i = next) {
         next = i->next;
-        if (!i->waits)
+        if (!i->waits || i->depth != depth)
             continue;
         i->waits = false;
         say_status(i);
         write_out(i);
     }
     if (then)
-        then(q->then_ctx);
+        then(r->then_ctx);
 }
 
 static void on_refresh_late(uv_timer_t *timer)
 {
-    status_server_refreshed(timer->data);
+    struct status_refresh *r = timer->data;
+    status_server_refreshed(r->owner, (enum status_depth)(r - r->owner->refresh));
 }
 
 /* false: all is known now. */
-static bool start_refresh(struct status_server *q)
+static bool start_refresh(struct status_server *q, enum status_depth depth)
 {
-    if (!q->events->refresh(q->ctx))
+    uv_timer_t *late = &q->refresh[depth].late;
+    if (!q->events->refresh(q->ctx, depth))
         return false;
-    if (!uv_is_active((uv_handle_t *)&q->late))
-        uv_timer_start(&q->late, on_refresh_late, q->events->refresh_ms, 0);
+    if (!uv_is_active((uv_handle_t *)late))
+        uv_timer_start(late, on_refresh_late, q->events->refresh_ms[depth], 0);
     return true;
 }
 
-void status_server_refresh(struct status_server *q, void (*then)(void *ctx), void *ctx)
+void status_server_refresh(struct status_server *q, enum status_depth depth, void (*then)(void *ctx),
+                           void *ctx)
 {
-    q->then = then;
-    q->then_ctx = ctx;
-    if (q->listener >= 0 && start_refresh(q))
+    struct status_refresh *r = &q->refresh[depth];
+    r->then = then;
+    r->then_ctx = ctx;
+    if (q->listener >= 0 && start_refresh(q, depth))
         return;
-    q->then = NULL;
+    r->then = NULL;
     then(ctx);
 }
 
-static void prepare_status(struct status_client *i)
+enum status_depth status_server_depth(const struct status_client *to)
 {
-    i->waits = start_refresh(i->all);
+    return to->depth;
+}
+
+static void prepare_status(struct status_client *i, enum status_depth depth)
+{
+    i->depth = depth;
+    i->waits = start_refresh(i->all, depth);
     if (!i->waits)
         say_status(i);
 }
@@ -252,7 +264,10 @@ static void answer_inquiry(struct status_client *i, const Hvd__Inquiry *inquiry)
 {
     switch (inquiry->kind) {
     case HVD__INQUIRY__KIND__STATUS:
-        prepare_status(i);
+        prepare_status(i, STATUS_PLAIN);
+        break;
+    case HVD__INQUIRY__KIND__WHY:
+        prepare_status(i, STATUS_WHY);
         break;
     case HVD__INQUIRY__KIND__OUTPUT:
         give_output(i, inquiry);
@@ -367,8 +382,12 @@ int status_server_open(struct status_server *q, uv_loop_t *loop, const struct st
     if (fd >= 0 && bind(fd, (const struct sockaddr *)&at->un, at->size) == 0 && listen(fd, AT_ONCE) == 0 &&
         uv_poll_init(loop, &q->poll, fd) == 0) {
         q->listener = fd;
-        uv_timer_init(loop, &q->late);
-        q->poll.data = q->late.data = q;
+        q->poll.data = q;
+        for (int depth = 0; depth < STATUS_DEPTHS; depth++) {
+            uv_timer_init(loop, &q->refresh[depth].late);
+            q->refresh[depth].late.data = &q->refresh[depth];
+            q->refresh[depth].owner = q;
+        }
         uv_poll_start(&q->poll, UV_READABLE, on_connection);
         return 0;
     }
@@ -399,6 +418,7 @@ void status_server_close(struct status_server *q)
     output_history_free(&q->recent);
     if (q->listener < 0)
         return;
-    uv_close((uv_handle_t *)&q->late, NULL);
+    for (int depth = 0; depth < STATUS_DEPTHS; depth++)
+        uv_close((uv_handle_t *)&q->refresh[depth].late, NULL);
     uv_close((uv_handle_t *)&q->poll, on_poll_closed);
 }

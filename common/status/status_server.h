@@ -7,6 +7,7 @@
  *
  * Each is a frame (common/protocol/frame.h) of a message of control.proto. The owner answers from its own
  * knowledge, for a status after `refresh` is done or refresh_ms are over, and never waits for a client. A
+ * status with reasons (hvdctl why) takes longer, so the two kinds are refreshed apart. A
  * client that does not read in time is told how many bytes it missed. A client that sends too much is
  * closed, and of too many clients the oldest is closed. */
 #pragma once
@@ -27,10 +28,12 @@
 
 struct status_client;
 
+enum status_depth { STATUS_PLAIN, STATUS_WHY, STATUS_DEPTHS };
+
 struct status_server_events {
-    uint32_t refresh_ms; /* the most that a client waits for status_server_refreshed */
+    uint32_t refresh_ms[STATUS_DEPTHS]; /* the most that a client waits for status_server_refreshed */
     /* The status is wanted. true: more will be known at status_server_refreshed. */
-    bool (*refresh)(void *ctx);
+    bool (*refresh)(void *ctx, enum status_depth depth);
     /* Calls status_server_tell with what is known now, for each host that it knows of. */
     void (*status)(void *ctx, struct status_client *to);
     /* `uid` wants the job to have so many ranks, or the ranks here to leave. NULL, or why that cannot be. */
@@ -46,9 +49,12 @@ struct status_server {
     void *ctx;
     int listener; /* -1: no client can connect */
     uv_poll_t poll;
-    uv_timer_t late; /* refresh takes too long */
-    void (*then)(void *ctx);
-    void *then_ctx;
+    struct status_refresh {
+        struct status_server *owner;
+        uv_timer_t late; /* it takes too long */
+        void (*then)(void *ctx);
+        void *then_ctx;
+    } refresh[STATUS_DEPTHS];
     struct status_client *first;
     struct output_history recent;
 };
@@ -60,10 +66,12 @@ int status_server_open(struct status_server *q, uv_loop_t *loop, const struct st
                        const struct status_server_events *events, void *ctx, struct err *e);
 /* The owner itself wants the status, also before the socket is made: `then` is called, now or when more is
  * known, or when that takes too long. Of several callers at one time the last is called. */
-void status_server_refresh(struct status_server *q, void (*then)(void *ctx), void *ctx);
-/* Waiting clients get their answers. */
-void status_server_refreshed(struct status_server *q);
-/* To be called from `status`: adds one host's status to the answer. */
+void status_server_refresh(struct status_server *q, enum status_depth depth, void (*then)(void *ctx),
+                           void *ctx);
+/* Clients that wait for a status of this depth get their answers. */
+void status_server_refreshed(struct status_server *q, enum status_depth depth);
+/* To be called from `status`: the client's depth; adds one host's status to the answer. */
+enum status_depth status_server_depth(const struct status_client *to);
 void status_server_tell(struct status_client *to, Hvd__JobStatus *status);
 /* Names the user at the other end, for sentences about what that user asked for. */
 const char *status_name_asker(uid_t uid);

@@ -10,7 +10,7 @@
 #include "common/protocol/message.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
-#include "launcher/parts/stack_dump_text.h"
+#include "common/status/where_text.h"
 
 /* The time of a session is shorter than the wait of the job, for the way there and back. */
 #define SESSION_MS (STACK_DUMP_MS - 700)
@@ -76,21 +76,8 @@ static const char *on_where(struct job *j, struct host *h, const Hvd__Control *m
     size_t before = w->room < RANK_MAX ? w->room : RANK_MAX, left = before;
     Hvd__Where *mine = w->rank[where->rank] = message_copy(&where->base, &left);
     w->room -= before - left;
-    for (size_t i = 0; mine && i < mine->n_process; i++) {
-        Hvd__WhereProcess *p = mine->process[i];
-        log_printable(p->name);
-        log_printable(p->state);
-        log_printable(p->waits);
-        log_printable(p->no_stack);
-        for (char *line = p->stack; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
-            char *end = strchr(line, '\n');
-            if (end)
-                *end = '\0';
-            log_printable(line);
-            if (end)
-                *end = '\n';
-        }
-    }
+    if (mine)
+        where_printable(mine);
     return NULL;
 }
 

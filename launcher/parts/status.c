@@ -14,18 +14,19 @@
 #include "launcher/parts/parts.h"
 
 #define REFRESH_MS 2000
+#define WHY_MS     4200
 #define KEPT_MAX   ((size_t)4 << 20) /* bytes of memory of the answer of one host */
 
 struct status_state {
     struct status_server server;
     bool open;
-    uint32_t asked; /* hosts that have yet to answer */
+    uint32_t asked[STATUS_DEPTHS]; /* hosts that have yet to answer */
     char why[120];
 };
 
 struct host_status {
-    Hvd__JobStatus *last; /* NULL: none */
-    bool asked;
+    Hvd__JobStatus *last[STATUS_DEPTHS]; /* NULL: none */
+    bool asked[STATUS_DEPTHS];
 };
 
 static struct status_state *state_of(const struct job *j)
@@ -40,48 +41,59 @@ static struct host_status *host_status_of(const struct job *j, const struct host
 
 /* ---- the hosts' answers -------------------------------------------------------------------------------- */
 
-static void settle_host(struct job *j, struct host *h)
+static void settle_answer(struct job *j, struct host *h, enum status_depth depth)
 {
     struct status_state *s = state_of(j);
     struct host_status *own = host_status_of(j, h);
-    if (!own->asked)
+    if (!own->asked[depth])
         return;
-    own->asked = false;
-    if (--s->asked == 0)
-        status_server_refreshed(&s->server);
+    own->asked[depth] = false;
+    if (--s->asked[depth] == 0)
+        status_server_refreshed(&s->server, depth);
+}
+
+static void settle_host(struct job *j, struct host *h)
+{
+    settle_answer(j, h, STATUS_PLAIN);
+    settle_answer(j, h, STATUS_WHY);
 }
 
 static const char *on_host_status(struct job *j, struct host *h, const Hvd__Control *m)
 {
     struct host_status *own = host_status_of(j, h);
+    enum status_depth depth = m->status->why ? STATUS_WHY : STATUS_PLAIN;
     size_t room = KEPT_MAX;
-    if (!own->asked)
+    if (!own->asked[depth])
         return "nobody has asked for it";
     for (size_t i = 0; i < m->status->n_rank; i++)
         if (!job_rank_of_host(j, h, m->status->rank[i]->rank))
             return "it tells of ranks that it does not run";
-    message_free(own->last);
-    own->last = message_copy(&m->status->base, &room);
-    settle_host(j, h);
+    for (size_t i = 0; i < m->status->n_where; i++)
+        if (!job_rank_of_host(j, h, m->status->where[i]->rank))
+            return "it tells where ranks are that it does not run";
+    message_free(own->last[depth]);
+    own->last[depth] = message_copy(&m->status->base, &room);
+    settle_answer(j, h, depth);
     return NULL;
 }
 
-static bool on_refresh(void *ctx)
+static bool on_refresh(void *ctx, enum status_depth depth)
 {
     struct job *j = ctx;
     struct status_state *s = state_of(j);
     Hvd__StatusWanted wanted = HVD__STATUS_WANTED__INIT;
+    wanted.why = depth == STATUS_WHY;
     CONTROL(m, STATUS_WANTED, status_wanted, &wanted);
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_status *own = host_status_of(j, &j->host[i]);
         enum host_state state = host_state(&j->host[i]);
-        if (own->asked || (state != HOST_READY && state != HOST_RUNNING))
+        if (own->asked[depth] || (state != HOST_READY && state != HOST_RUNNING))
             continue;
-        own->asked = true;
-        s->asked++;
+        own->asked[depth] = true;
+        s->asked[depth]++;
         host_send(&j->host[i], &m);
     }
-    return s->asked > 0;
+    return s->asked[depth] > 0;
 }
 
 /* ---- our answers --------------------------------------------------------------------------------------- */
@@ -95,14 +107,16 @@ static uint32_t count_open_hosts(const struct job *j)
 }
 
 /* The session's words, and what we know better. */
-static void fill_status(const struct job *j, const struct host *h, Hvd__JobStatus *out)
+static void fill_status(const struct job *j, const struct host *h, enum status_depth depth,
+                        Hvd__JobStatus *out)
 {
     const struct host_status *own = host_status_of(j, h);
+    const Hvd__JobStatus *last = own->last[depth];
     const struct program *first = &j->config->programs.item[0];
-    if (own->last)
-        *out = *own->last;
-    if (!own->last || own->asked)
-        out->phase = own->asked ? "no answer" : (char *)(uintptr_t)host_phase(h);
+    if (last)
+        *out = *last;
+    if (!last || own->asked[depth])
+        out->phase = own->asked[depth] ? "no answer" : (char *)(uintptr_t)host_phase(h);
     out->job = (char *)(uintptr_t)j->name;
     out->host = (char *)(uintptr_t)h->label;
     out->host_index = h->planned ? h->plan_index : h->index;
@@ -127,7 +141,7 @@ static void on_status(void *ctx, struct status_client *to)
         Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
         if (host_state(&j->host[i]) == HOST_CLOSED)
             continue;
-        fill_status(j, &j->host[i], &status);
+        fill_status(j, &j->host[i], status_server_depth(to), &status);
         status_server_tell(to, &status);
     }
 }
@@ -151,8 +165,8 @@ static void on_end(void *ctx, uid_t uid)
     job_fault(j, clock_now(), 125, NULL, "%s ended the job with hvdctl", status_name_asker(uid));
 }
 
-static const struct status_server_events events = {REFRESH_MS, on_refresh, on_status,
-                                                   on_resize,  on_leave,   on_end};
+static const struct status_server_events events = {
+    {REFRESH_MS, WHY_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
 
 void status_keep_output(struct job *j, const struct frame *f)
 {
@@ -187,7 +201,8 @@ static void stop_listening(struct job *j)
 static void free_answers(struct job *j)
 {
     for (uint32_t i = 0; j->host && i < j->host_count; i++) /* a part may have failed to open: no hosts */
-        message_free(host_status_of(j, &j->host[i])->last);
+        for (int depth = 0; depth < STATUS_DEPTHS; depth++)
+            message_free(host_status_of(j, &j->host[i])->last[depth]);
 }
 
 static const struct job_message messages[] = {{HVD__CONTROL__BODY_STATUS, false, on_host_status},

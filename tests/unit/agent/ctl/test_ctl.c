@@ -192,7 +192,7 @@ START_TEST(another_users_process_is_no_hvdrun_of_ours)
     ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
     ck_assert_uint_eq(ctl_jobs_named(&jobs, job.name, &at), 0);
     ctl_jobs_free(&jobs);
-    ck_assert_int_eq(ctl_ask_status(&job, 300, &all, &e), -1);
+    ck_assert_int_eq(ctl_ask_status(&job, false, 300, &all, &e), -1);
     ck_assert_msg(e.code == ERR_CLOSED && strstr(e.text, "is not its user's"), "%s", e.text);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
@@ -208,7 +208,7 @@ START_TEST(an_hvdrun_is_found_and_one_that_is_silent_is_named)
     ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
     size_t at, count = ctl_jobs_named(&jobs, "silent-7", &at);
     ck_assert_uint_eq(count, 1);
-    ck_assert_int_eq(ctl_ask_status(&jobs.item[at], 300, &all, &e), -1);
+    ck_assert_int_eq(ctl_ask_status(&jobs.item[at], false, 300, &all, &e), -1);
     ck_assert_msg(e.code == ERR_TIMEOUT && strcmp(e.text, "hvdrun does not answer") == 0, "%s", e.text);
     ctl_jobs_free(&jobs);
     kill(pid, SIGKILL);
@@ -285,7 +285,7 @@ START_TEST(a_listener_that_accepts_nothing_is_waited_for_with_an_end)
     ck_assert_int_eq(listen(fd, 0), 0);
     ck_assert_int_eq(connect(full, (struct sockaddr *)&address, sizeof address), 0);
     ck_assert_int_eq(ctl_jobs_find(&jobs, &e), 0);
-    ck_assert_int_eq(ctl_ask_status(found(&jobs, "7-a-0"), 200, &all, &e), -1);
+    ck_assert_int_eq(ctl_ask_status(found(&jobs, "7-a-0"), false, 200, &all, &e), -1);
     ck_assert_int_eq(e.code, ERR_TIMEOUT);
     ctl_jobs_free(&jobs);
     close(full);

@@ -129,6 +129,30 @@ START_TEST(what_the_tools_print)
 }
 END_TEST
 
+/* With C functions above those of Python; what is below the module is the same everywhere. */
+START_TEST(py_spys_output)
+{
+    static const char text[] = "Process 12: /usr/bin/python3 train.py\n"
+                               "Python v3.11.2 (/usr/bin/python3.11)\n"
+                               "\n"
+                               "Thread 12 (idle): \"MainThread\"\n"
+                               "    clock_nanosleep (libc.so.6)\n"
+                               "    load (a b) (train.py:5)\n"
+                               "    <module> (train.py:9)\n"
+                               "    0x7f40db93d24a (libc.so.6)\n"
+                               "Thread 13 (active): \"Thread-1 (work)\"\n"
+                               "    0x7f40db93d24a (libc.so.6)\n"
+                               "    run (threading.py:982)\n"
+                               "    ()\n";
+    char out[400];
+    ck_assert(stacks_parse(text, 12, out, sizeof out));
+    ck_assert_str_eq(out, "clock_nanosleep libc.so.6 < load (a b) train.py:5 < <module> train.py:9\n"
+                          "a thread: ? libc.so.6 < run threading.py:982");
+    ck_assert(
+        !stacks_parse("Error: Failed to find python version from target process\n", 12, out, sizeof out));
+}
+END_TEST
+
 START_TEST(no_stack_in_it)
 {
     char out[100] = "x";
@@ -277,6 +301,7 @@ int main(void)
     tcase_add_loop_test(t, states_in_words, 0, 8);
     tcase_add_test(t, what_it_waits_for);
     tcase_add_loop_test(t, what_the_tools_print, 0, 2);
+    tcase_add_test(t, py_spys_output);
     tcase_add_test(t, no_stack_in_it);
     tcase_add_test(t, a_deep_stack_loses_its_middle);
     tcase_add_loop_test(t, a_look_changes_nothing, 0, 2);

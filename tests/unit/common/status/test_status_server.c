@@ -17,9 +17,9 @@ static char directory[SCRATCH_MAX], word[WORD + 1];
 static struct status_server server;
 static uv_loop_t loop;
 
-static bool on_refresh(void *ctx)
+static bool on_refresh(void *ctx, enum status_depth depth)
 {
-    (void)ctx;
+    (void)ctx, (void)depth;
     return false;
 }
 
@@ -37,7 +37,7 @@ static void on_status(void *ctx, struct status_client *to)
 }
 
 static const struct status_server_events events = {
-    .refresh_ms = 500, .refresh = on_refresh, .status = on_status};
+    .refresh_ms = {500, 500}, .refresh = on_refresh, .status = on_status};
 
 static void start_server(void)
 {

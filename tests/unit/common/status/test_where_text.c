@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/parts/stack_dump_text.h"
+#include "common/status/where_text.h"
 
 #define RANKS 200
 

@@ -1,10 +1,12 @@
-#include "launcher/parts/stack_dump_text.h"
+#include "common/status/where_text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/base/log.h"
 
 #define LINE_SIZE 1200
 #define HOSTS_MAX 3 /* that a line names */
@@ -20,6 +22,27 @@ struct text {
     void *ctx;
     size_t left; /* lines */
 };
+
+/* ---- texts of others ----------------------------------------------------------------------------------- */
+
+void where_printable(Hvd__Where *where)
+{
+    for (size_t i = 0; i < where->n_process; i++) {
+        Hvd__WhereProcess *p = where->process[i];
+        log_printable(p->name);
+        log_printable(p->state);
+        log_printable(p->waits);
+        log_printable(p->no_stack);
+        for (char *line = p->stack; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+            char *end = strchr(line, '\n');
+            if (end)
+                *end = '\0';
+            log_printable(line);
+            if (end)
+                *end = '\n';
+        }
+    }
+}
 
 /* ---- groups of ranks ----------------------------------------------------------------------------------- */
 
@@ -156,7 +179,7 @@ static void put_process(struct text *t, const struct group *g, size_t which)
         append_text(line, sizeof line, "(pid %u) ", p->pid);
     append_text(line, sizeof line, "is %.32s", p->state);
     if (p->waits[0])
-        append_text(line, sizeof line, " in %.96s", p->waits);
+        append_text(line, sizeof line, " in %.200s", p->waits);
     append_text(line, sizeof line, ", CPU time %.2f", (double)least / 1e3);
     if (most > least)
         append_text(line, sizeof line, " to %.2f", (double)most / 1e3);

@@ -12,6 +12,8 @@ struct where_rank {
     const Hvd__Where *where; /* NULL: its host has not answered */
 };
 
+/* No text in it steers a terminal any more; a stack keeps its lines. */
+void where_printable(Hvd__Where *where);
 /* "0-6,9" of ascending numbers; what does not fit is counted: "0,2,4 and 97 others". */
 void where_ranges(const uint32_t *ranks, size_t count, char *out, size_t size);
 /* At most `max_lines` lines, and one more when ranks are left out. `ranks` is reordered. */

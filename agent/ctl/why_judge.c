@@ -1,0 +1,491 @@
+#include "agent/ctl/why_judge.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status/where_text.h"
+
+#define STUCK_MS  1000 /* an operation that is pending for less is on its way */
+#define SLOW_MS   10000
+#define BUSY      0.5 /* of a processor: the rank computes */
+#define CALL_SIZE 80
+
+const char *why_word(enum why_verdict verdict)
+{
+    static const char *const words[] = {"healthy",  "silent host", "order",  "missing",
+                                        "moving",   "stopped",     "kernel", "elsewhere",
+                                        "starting", "no waiting",  "unknown"};
+    return words[verdict];
+}
+
+/* ---- words for ranks ----------------------------------------------------------------------------------- */
+
+static void accuse(struct why *out, uint32_t rank)
+{
+    if (!out->culprit[rank]++)
+        out->culprits++;
+}
+
+static uint32_t first_of(const uint8_t *ranks, uint32_t size)
+{
+    uint32_t i = 0;
+    while (i < size && !ranks[i])
+        i++;
+    return i;
+}
+
+/* "rank 3 on b", "ranks 2,3 on b", "ranks 0,3". */
+static void name_ranks(const struct why_job *job, const uint8_t *which, char *text, size_t size)
+{
+    uint32_t *list = calloc(job->size ? job->size : 1, sizeof *list), count = 0;
+    const char *host = NULL;
+    bool one_host = true;
+    char ranges[200] = "";
+    for (uint32_t i = 0; list && i < job->size; i++) {
+        if (!which[i])
+            continue;
+        one_host = one_host && job->rank[i].host && (count == 0 || strcmp(host, job->rank[i].host) == 0);
+        host = job->rank[i].host;
+        list[count++] = i;
+    }
+    if (list)
+        where_ranges(list, count, ranges, sizeof ranges);
+    snprintf(text, size, "rank%s %s%s%.64s", count == 1 ? "" : "s", ranges, count && one_host ? " on " : "",
+             count && one_host ? host : "");
+    free(list);
+}
+
+static const Hvd__WhereProcess *process_of(const struct why_rank *r)
+{
+    return r->where && r->where->n_process > 0 ? r->where->process[0] : NULL;
+}
+
+/* The first line of the stack is that of the main thread. */
+static void quote_stack(const struct why_rank *r, char *text, size_t size)
+{
+    const Hvd__WhereProcess *p = process_of(r);
+    int length = p ? (int)strcspn(p->stack, "\n") : 0;
+    text[0] = '\0';
+    if (length > 0)
+        snprintf(text, size, ", at %.*s%s", length < 200 ? length : 200, p->stack, length > 200 ? "..." : "");
+}
+
+static double processor_share(const struct why_job *job, const struct why_rank *r)
+{
+    return job->interval_ms ? (double)r->cpu_ms / (double)job->interval_ms : 0;
+}
+
+/* The rank's own process at both looks, since a process is in the kernel for a moment now and then. */
+static bool has_state(const struct why_rank *r, const char *word)
+{
+    const Hvd__WhereProcess *p = process_of(r);
+    if (!r->host || r->ended)
+        return false;
+    bool before = strcmp(r->state, word) == 0, now = p && strcmp(p->state, word) == 0;
+    return !p ? before : p->pid != r->pid ? now : before && now;
+}
+
+/* The state of a rank that is not where others are: "is stopped", "computes (98 % of a processor), at f < g".
+ */
+static void describe_rank(const struct why_job *job, const struct why_rank *r, char *text, size_t size)
+{
+    const Hvd__WhereProcess *p = process_of(r);
+    char stack[256], pid[24] = "";
+    quote_stack(r, stack, sizeof stack);
+    if (!p || p->pid == r->pid)
+        snprintf(pid, sizeof pid, " (pid %u)", r->pid);
+    if (r->host && !r->ended && p && p->pid != r->pid) {
+        int n = snprintf(text, size, "has a process %.32s (pid %u) that ", p->name, p->pid);
+        text += n;
+        size -= (size_t)n;
+    }
+    if (!r->host)
+        snprintf(text, size, "is on a host that has told nothing of it");
+    else if (r->ended)
+        snprintf(text, size, "has ended (%.100s)", r->state);
+    else if (has_state(r, "stopped"))
+        snprintf(text, size, "is stopped%s", pid);
+    else if (has_state(r, "traced"))
+        snprintf(text, size, "is held by a debugger%s", pid);
+    else if (has_state(r, "uninterruptible"))
+        snprintf(text, size, "waits in the kernel%s%.200s%s", p && *p->waits ? " in " : "", p ? p->waits : "",
+                 pid);
+    else if (processor_share(job, r) >= BUSY)
+        snprintf(text, size, "computes (%.0f %% of a processor)%s%s", 100 * processor_share(job, r),
+                 r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
+    else
+        snprintf(text, size, "%s%s%.200s%s",
+                 r->initialized || !job->counted ? "" : "has not called hvd_init; it ",
+                 p && *p->waits ? "waits in " : "is ", p && *p->waits ? p->waits : r->state, stack);
+}
+
+static void advise(const struct why_job *job, struct why *out)
+{
+    uint32_t rank = first_of(out->culprit, job->size);
+    const struct why_rank *r = rank < job->size ? &job->rank[rank] : NULL;
+    const Hvd__WhereProcess *p = r ? process_of(r) : NULL;
+    if (r && has_state(r, "stopped"))
+        snprintf(out->remedy, sizeof out->remedy, "kill -CONT %u on %.64s lets it go on", p ? p->pid : r->pid,
+                 r->host);
+    else if (r && has_state(r, "uninterruptible"))
+        snprintf(out->remedy, sizeof out->remedy,
+                 "look at the file system or device on %.64s: a process in that state cannot be killed",
+                 r->host);
+}
+
+/* ---- operations of libhvd ------------------------------------------------------------------------------ */
+
+static void say_duration(uint64_t ms, char *text, size_t size)
+{
+    if (ms == 0)
+        text[0] = '\0';
+    else if (ms < 10000)
+        snprintf(text, size, " for %.1f s", (double)ms / 1e3);
+    else
+        snprintf(text, size, " for %llu s", (unsigned long long)(ms / 1000));
+}
+
+/* Of a job that goes on, an operation may wait for a slow rank for longer. */
+static bool is_stuck(const struct why_job *job, const struct why_operation *o)
+{
+    if (job->ended > 0)
+        return o->ms >= SLOW_MS;
+    return o->ms == 0 || o->ms >= STUCK_MS;
+}
+
+static bool crosses(const struct why_job *job, const struct why_operation *a, const struct why_operation *b)
+{
+    bool forth = false, back = false;
+    for (uint32_t i = 0; i < job->size; i++) {
+        forth = forth || (a->arrived[i] && b->missing[i]);
+        back = back || (b->arrived[i] && a->missing[i]);
+    }
+    return forth && back;
+}
+
+/* Ranks wait for each other in two operations: they call them in different orders. The fewer are accused. */
+static bool judge_order(const struct why_job *job, struct why *out)
+{
+    const struct why_operation *a = NULL, *b = NULL;
+    for (size_t i = 0; i < job->operations && !a; i++)
+        for (size_t k = i + 1; k < job->operations && !a; k++)
+            if (is_stuck(job, &job->operation[i]) && is_stuck(job, &job->operation[k]) &&
+                crosses(job, &job->operation[i], &job->operation[k])) {
+                a = &job->operation[i];
+                b = &job->operation[k];
+            }
+    if (!a)
+        return false;
+    const struct why_operation *few = a->here < b->here ? a : b, *many = few == a ? b : a;
+    char these[300], those[300], time[40];
+    for (uint32_t i = 0; i < job->size; i++)
+        if (few->arrived[i] && many->missing[i])
+            accuse(out, i);
+    name_ranks(job, out->culprit, these, sizeof these);
+    name_ranks(job, many->arrived, those, sizeof those);
+    say_duration(many->ms, time, sizeof time);
+    out->verdict = WHY_ORDER;
+    out->operation = few;
+    snprintf(
+        out->sentence, sizeof out->sentence,
+        "%s %s in %s \"%.120s\", but %s %s in %s \"%.120s\"%s: the ranks call their operations in different "
+        "orders",
+        these, out->culprits == 1 ? "is" : "are", few->kind, few->tensor, those,
+        many->here == 1 ? "is" : "are", many->kind, many->tensor, time);
+    return true;
+}
+
+/* Ranks that others wait for and that wait in no operation themselves: there a chain of waits ends. */
+static void find_roots(const struct why_job *job, uint8_t *root)
+{
+    for (size_t i = 0; i < job->operations; i++)
+        for (uint32_t r = 0; is_stuck(job, &job->operation[i]) && r < job->size; r++)
+            root[r] = root[r] || job->operation[i].missing[r];
+    for (size_t i = 0; i < job->operations; i++)
+        for (uint32_t r = 0; is_stuck(job, &job->operation[i]) && r < job->size; r++)
+            root[r] = root[r] && !job->operation[i].arrived[r];
+}
+
+/* The operation that has waited longest for one of them; one whose missing ranks all are such ones is better.
+ */
+static const struct why_operation *find_waiting_for(const struct why_job *job, const uint8_t *root)
+{
+    const struct why_operation *best = NULL;
+    bool best_pure = false;
+    for (size_t i = 0; i < job->operations; i++) {
+        const struct why_operation *o = &job->operation[i];
+        bool some = false, pure = true;
+        for (uint32_t r = 0; is_stuck(job, o) && r < job->size; r++) {
+            some = some || (o->missing[r] && root[r]);
+            pure = pure && (!o->missing[r] || root[r]);
+        }
+        if (some && (!best || (pure && !best_pure))) {
+            best = o;
+            best_pure = pure;
+        }
+    }
+    return best;
+}
+
+/* Of several, one that cannot go on explains more than the others. */
+static uint32_t choose_witness(const struct why_job *job, const uint8_t *culprit)
+{
+    for (uint32_t i = 0; i < job->size; i++)
+        if (culprit[i] && (job->rank[i].ended || has_state(&job->rank[i], "stopped") ||
+                           has_state(&job->rank[i], "uninterruptible")))
+            return i;
+    return first_of(culprit, job->size);
+}
+
+static void say_missing(const struct why_job *job, struct why *out, const struct why_operation *o)
+{
+    char names[300], time[40], does[600];
+    uint32_t witness = choose_witness(job, out->culprit), others = 0;
+    name_ranks(job, out->culprit, names, sizeof names);
+    say_duration(o->ms, time, sizeof time);
+    describe_rank(job, &job->rank[witness], does, sizeof does);
+    int n =
+        snprintf(out->sentence, sizeof out->sentence, "%u rank%s wait%s%s in %s \"%.120s\" for %s", o->here,
+                 o->here == 1 ? "" : "s", o->here == 1 ? "s" : "", time, o->kind, o->tensor, names);
+    if (out->culprits == 1)
+        n += snprintf(out->sentence + n, sizeof out->sentence - (size_t)n, ", which %s", does);
+    else
+        n += snprintf(out->sentence + n, sizeof out->sentence - (size_t)n, "; rank %u %s", witness, does);
+    for (size_t i = 0; i < job->operations; i++)
+        if (&job->operation[i] != o && is_stuck(job, &job->operation[i]))
+            others += job->operation[i].here;
+    if (others && (size_t)n < sizeof out->sentence)
+        snprintf(out->sentence + n, sizeof out->sentence - (size_t)n, "; %u more rank%s wait%s behind that",
+                 others, others == 1 ? "" : "s", others == 1 ? "s" : "");
+}
+
+static bool judge_missing(const struct why_job *job, struct why *out)
+{
+    uint8_t *root = calloc(job->size ? job->size : 1, 1);
+    if (root)
+        find_roots(job, root);
+    const struct why_operation *o = root ? find_waiting_for(job, root) : NULL;
+    for (uint32_t i = 0; o && i < job->size; i++)
+        if (o->missing[i] && root[i])
+            accuse(out, i);
+    free(root);
+    if (!o)
+        return false;
+    out->verdict =
+        has_state(&job->rank[choose_witness(job, out->culprit)], "stopped") ? WHY_STOPPED : WHY_MISSING;
+    out->operation = o;
+    say_missing(job, out, o);
+    return true;
+}
+
+/* All ranks of an operation are in it. */
+static bool judge_moving(const struct why_job *job, struct why *out)
+{
+    const struct why_operation *o = NULL;
+    char time[40];
+    for (size_t i = 0; i < job->operations && !o; i++)
+        if (is_stuck(job, &job->operation[i]))
+            o = &job->operation[i];
+    if (!o)
+        return false;
+    say_duration(o->ms, time, sizeof time);
+    out->verdict = WHY_MOVING;
+    out->operation = o;
+    snprintf(out->sentence, sizeof out->sentence,
+             "all %u ranks are in %s \"%.120s\"%s; %.1f MB went between hosts in the last %.1f s%s", o->here,
+             o->kind, o->tensor, time, (double)job->bytes / 1e6, (double)job->interval_ms / 1e3,
+             job->bytes ? ": the operation is under way" : "");
+    return true;
+}
+
+/* ---- processes ----------------------------------------------------------------------------------------- */
+
+static bool judge_state(const struct why_job *job, struct why *out, const char *state,
+                        enum why_verdict verdict)
+{
+    char names[300], does[560];
+    for (uint32_t i = 0; i < job->size; i++)
+        if (has_state(&job->rank[i], state))
+            accuse(out, i);
+    if (out->culprits == 0)
+        return false;
+    const struct why_rank *r = &job->rank[first_of(out->culprit, job->size)];
+    name_ranks(job, out->culprit, names, sizeof names);
+    describe_rank(job, r, does, sizeof does);
+    out->verdict = verdict;
+    if (out->culprits == 1)
+        snprintf(out->sentence, sizeof out->sentence, "%s %s", names, does);
+    else
+        snprintf(out->sentence, sizeof out->sentence, "%s cannot go on: rank %u %s", names, r->rank, does);
+    return true;
+}
+
+static bool judge_start(const struct why_job *job, struct why *out)
+{
+    uint32_t started = 0, live = 0;
+    char names[300], does[560];
+    for (uint32_t i = 0; i < job->size; i++) {
+        live += job->rank[i].host && !job->rank[i].ended;
+        started += job->rank[i].initialized;
+    }
+    if (started == 0 || started == job->size)
+        return false;
+    for (uint32_t i = 0; i < job->size; i++)
+        if (!job->rank[i].initialized && job->rank[i].host)
+            accuse(out, i);
+    if (out->culprits == 0)
+        return false;
+    const struct why_rank *r = &job->rank[first_of(out->culprit, job->size)];
+    name_ranks(job, out->culprit, names, sizeof names);
+    describe_rank(job, r, does, sizeof does);
+    out->verdict = WHY_STARTING;
+    snprintf(out->sentence, sizeof out->sentence, "%u of %u ranks wait in hvd_init for %s; rank %u %s",
+             started, job->size, names, r->rank, does);
+    return true;
+}
+
+/* ---- programs without libhvd: stacks ------------------------------------------------------------------- */
+
+/* The outermost function that belongs to a library in which ranks wait for each other. */
+void why_call_of(const char *stack, char *out, size_t size)
+{
+    static const char *const prefix[] = {"MPI_",   "PMPI_", "mpi_",   "PMIx_",  "PMI2_", "PMI_", "nccl",
+                                         "gloo::", "hvd_",  "c10d::", "shmem_", "ompi_", "MPIR_"};
+    size_t line = strcspn(stack, "\n");
+    out[0] = '\0';
+    for (const char *at = stack; at < stack + line;) {
+        const char *end = strstr(at, " < ");
+        size_t length = end && end < stack + line ? (size_t)(end - at) : (size_t)(stack + line - at);
+        for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++)
+            if (strncmp(at, prefix[i], strlen(prefix[i])) == 0)
+                snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), at);
+        at += length + (end && end < stack + line ? 3 : 1);
+    }
+}
+
+struct calls {
+    char (*call)[CALL_SIZE]; /* [size]; empty: elsewhere, or no stack */
+    uint8_t *known;          /* the rank has a stack */
+};
+
+/* The call that most ranks are in, and how many are. */
+static uint32_t find_common(const struct why_job *job, const struct calls *c, const char **common)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < job->size; i++) {
+        uint32_t same = 0;
+        for (uint32_t k = 0; c->call[i][0] && k < job->size; k++)
+            same += strcmp(c->call[i], c->call[k]) == 0;
+        if (same > most) {
+            most = same;
+            *common = c->call[i];
+        }
+    }
+    return most;
+}
+
+static bool judge_calls(const struct why_job *job, struct why *out, const struct calls *c)
+{
+    const char *common = "";
+    uint32_t known = 0, most = find_common(job, c, &common);
+    char names[300], does[560];
+    for (uint32_t i = 0; i < job->size; i++)
+        known += c->known[i];
+    if (most == 0 || most == known || 2 * most <= known) {
+        if (most == 0 || most != known)
+            return false;
+        out->verdict = WHY_UNKNOWN;
+        snprintf(out->sentence, sizeof out->sentence,
+                 "all %u ranks are in %s: the stacks do not say for whom they wait", most, common);
+        return true;
+    }
+    for (uint32_t i = 0; i < job->size; i++)
+        if (c->known[i] && strcmp(c->call[i], common) != 0)
+            accuse(out, i);
+    uint32_t first = first_of(out->culprit, job->size);
+    name_ranks(job, out->culprit, names, sizeof names);
+    describe_rank(job, &job->rank[first], does, sizeof does);
+    out->verdict = WHY_ELSEWHERE;
+    out->guess = true;
+    if (c->call[first][0])
+        snprintf(out->sentence, sizeof out->sentence, "%s %s in %s, and the other %u ranks are in %s", names,
+                 out->culprits == 1 ? "is" : "are", c->call[first], most, common);
+    else
+        snprintf(out->sentence, sizeof out->sentence, "%u ranks are in %s, and %s not: rank %u %s", most,
+                 common, names, first, does);
+    return true;
+}
+
+static bool judge_stacks(const struct why_job *job, struct why *out)
+{
+    struct calls c = {calloc(job->size ? job->size : 1, sizeof *c.call),
+                      calloc(job->size ? job->size : 1, 1)};
+    bool found = c.call && c.known;
+    for (uint32_t i = 0; found && i < job->size; i++) {
+        const Hvd__WhereProcess *p = process_of(&job->rank[i]);
+        c.known[i] = p && p->stack[0];
+        if (c.known[i])
+            why_call_of(p->stack, c.call[i], CALL_SIZE);
+    }
+    found = found && judge_calls(job, out, &c);
+    free(c.call);
+    free(c.known);
+    return found;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------ */
+
+static bool judge_progress(const struct why_job *job, struct why *out)
+{
+    if (job->ended == 0)
+        return false;
+    out->verdict = WHY_HEALTHY;
+    snprintf(out->sentence, sizeof out->sentence,
+             "the job goes on: %llu operation%s ended in the last %.1f s", (unsigned long long)job->ended,
+             job->ended == 1 ? "" : "s", (double)job->interval_ms / 1e3);
+    return true;
+}
+
+static bool judge_silence(const struct why_job *job, struct why *out)
+{
+    if (job->silents == 0)
+        return false;
+    for (uint32_t i = 0; i < job->size; i++)
+        if (job->rank[i].host && strcmp(job->rank[i].host, job->silent[0]) == 0)
+            accuse(out, i);
+    out->verdict = WHY_SILENT_HOST;
+    snprintf(out->sentence, sizeof out->sentence, "host %.64s%s does not answer%s", job->silent[0],
+             job->silents > 1 ? " and others" : "",
+             job->silents > 1 ? "" : ": it is cut off, or its session is stopped");
+    return true;
+}
+
+static void judge_rest(const struct why_job *job, struct why *out)
+{
+    uint32_t busy = 0, live = 0;
+    for (uint32_t i = 0; i < job->size; i++) {
+        live += job->rank[i].host && !job->rank[i].ended;
+        busy += !job->rank[i].ended && processor_share(job, &job->rank[i]) >= BUSY;
+    }
+    out->verdict = busy > 0 && job->counted ? WHY_WORKING : WHY_UNKNOWN;
+    snprintf(out->sentence, sizeof out->sentence, "%s: %u of %u ranks compute%s",
+             job->counted ? "no rank waits for another in libhvd" : "no reason is seen from outside", busy,
+             live, job->has_stacks || job->counted ? "" : ", and there are no stacks");
+    if (!job->has_stacks)
+        snprintf(out->remedy, sizeof out->remedy,
+                 "with elfutils (eu-stack) or gdb on the hosts, stacks say more");
+}
+
+void why_judge(const struct why_job *job, struct why *out)
+{
+    bool found = judge_silence(job, out) || judge_missing(job, out) || judge_order(job, out) ||
+                 judge_moving(job, out) || judge_state(job, out, "stopped", WHY_STOPPED) ||
+                 judge_state(job, out, "traced", WHY_STOPPED) || judge_progress(job, out) ||
+                 judge_state(job, out, "uninterruptible", WHY_KERNEL) || judge_start(job, out) ||
+                 (!job->counted && judge_stacks(job, out));
+    if (!found)
+        judge_rest(job, out);
+    if (out->verdict != WHY_ORDER)
+        advise(job, out);
+}

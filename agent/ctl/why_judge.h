@@ -1,0 +1,80 @@
+/* Why does a job not go on? A judgement of what the sessions have told. Pure.
+ *
+ * Evidence in the order of its weight: a host that does not answer; operations of libhvd that ranks wait in,
+ * with the ranks that are not in them; ranks that are stopped or wait in the kernel; and, for programs
+ * without libhvd, the stacks. A reason that only the stacks show is a guess, and is called so. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/protocol/control.pb-c.h"
+
+struct why_rank {
+    uint32_t rank;
+    const char *host; /* NULL: no host has told of it */
+    uint32_t pid;
+    const char *state; /* in words; how it ended */
+    bool ended, initialized, shut_down;
+    uint64_t cpu_ms; /* during the interval */
+    const Hvd__Where *where;
+};
+
+/* An operation that some ranks are in and others are not, put together from all hosts. */
+struct why_operation {
+    const char *tensor, *kind;
+    int32_t set;
+    uint64_t ms;             /* 0: not known */
+    uint8_t *arrived;        /* [size]: the rank is in it */
+    uint8_t *missing;        /* [size]: it should be */
+    uint32_t here, expected; /* how many */
+};
+
+struct why_job {
+    uint32_t size;
+    struct why_rank *rank; /* [size] */
+    const char **silent;   /* hosts without an answer */
+    size_t silents;
+    struct why_operation *operation; /* the longest first */
+    size_t operations;
+    bool counted;          /* an engine has told its counters */
+    uint64_t interval_ms;  /* between two looks */
+    uint64_t ended, bytes; /* operations of libhvd that ended meanwhile; bytes that went between hosts */
+    bool has_stacks;
+};
+
+enum why_verdict {
+    WHY_HEALTHY,
+    WHY_SILENT_HOST,
+    WHY_ORDER,   /* ranks are in different operations */
+    WHY_MISSING, /* ranks have not come to an operation */
+    WHY_MOVING,  /* all ranks are in one: it is under way */
+    WHY_STOPPED,
+    WHY_KERNEL,
+    WHY_ELSEWHERE, /* by stacks */
+    WHY_STARTING,  /* before hvd_init */
+    WHY_WORKING,   /* nobody waits */
+    WHY_UNKNOWN
+};
+
+#define WHY_SENTENCE 1024
+
+struct why {
+    enum why_verdict verdict;
+    bool guess;
+    uint8_t *culprit; /* [size] */
+    uint32_t culprits;
+    const struct why_operation *operation; /* NULL: none is the reason */
+    char sentence[WHY_SENTENCE];           /* the culprit and the evidence */
+    char remedy[256];                      /* may be empty */
+};
+
+/* A word for programs: "stopped", "missing". */
+const char *why_word(enum why_verdict verdict);
+/* out->culprit has room for job->size, all zeros. */
+void why_judge(const struct why_job *job, struct why *out);
+
+/* The function in which a stack waits for other ranks (MPI_Allreduce, ncclAllReduce, gloo::...); empty: the
+ * stack does not say that it waits. For tests. */
+void why_call_of(const char *stack, char *out, size_t size);

@@ -1,0 +1,88 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# hvdctl why: ranks that do not go on are named, with what they do instead, and jobs that go on are left in peace.
+limit=60
+
+CTL=$BUILD/hvdctl
+CULPRIT=$BUILD/tests/culprit
+
+why() { # KIND RANKS RANK SENTENCE: a job of that kind, and the first line of hvdctl why
+    local name=why-$1
+    start --job-name "$name" -np "$2" -H "localhost:$2" "$CULPRIT" "$1" "$3"
+    [ "$1" = late ] || until_out 20 ready "$2"
+    until_true 20 found "$name" "$4" || fail "hvdctl why does not say \"$4\": $(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill "$name" > /dev/null
+    stop_status
+}
+
+found() { # JOB SENTENCE
+    "$CTL" why "$1" > "$T/shown" 2> "$T/shown.err" < /dev/null || return
+    head -n 1 "$T/shown" | grep -qE -- "$2"
+}
+
+waits='for [0-9.]+ s in allreduce "layer.1.weight" for rank 2 on localhost, which'
+
+case_a_rank_that_computes() {
+    why loop 4 2 "^3 ranks wait $waits computes \([0-9]+ % of a processor\)"
+    grep -q '^allreduce "layer.1.weight", [0-9.]* s: 0,1,3 in it, not 2$' "$T/shown" || fail "$(cat "$T/shown")"
+    grep -q '^  rank 2 on localhost: culprit (pid [0-9]*) is running' "$T/shown" || fail "$(cat "$T/shown")"
+}
+
+case_a_rank_that_is_stopped() {
+    why stop 3 1 '^2 ranks wait for [0-9.]+ s in allreduce "layer.1.weight" for rank 1 on localhost, which is stopped \(pid [0-9]+\)$'
+    grep -q '^kill -CONT [0-9]* on localhost lets it go on$' "$T/shown" || fail "$(cat "$T/shown")"
+}
+
+case_a_rank_that_waits_elsewhere() {
+    why pipe 4 2 "^3 ranks wait $waits waits in read \(.*pipe_read\)"
+    why file 4 2 "^3 ranks wait $waits waits in flock \(.*\) of .*culprit.lock"
+    why child 4 2 "^3 ranks wait $waits has a process sleep \(pid [0-9]+\) that waits in "
+}
+
+case_another_order() {
+    why order 4 2 '^rank 2 on localhost is in allreduce "layer.2.weight", but ranks 0,1,3 on localhost are in allreduce "layer.1.weight" '
+    why extra 4 2 '^rank 2 on localhost is in allreduce "validation", but ranks 0,1,3 on localhost are in allreduce "layer.1.weight" '
+}
+
+case_a_chain_ends_with_the_rank_that_waits_for_nobody() {
+    why set 4 2 '^1 rank waits for [0-9.]+ s in allreduce "pair" for rank 2 on localhost, .*; 2 more ranks wait behind that$'
+}
+
+case_the_beginning_and_the_end() {
+    why late 4 2 'for rank 2 on localhost, which has not called hvd_init; it waits in '
+    why shutdown 4 2 '^3 ranks wait for [0-9.]+ s in shutdown .* for rank 2 on localhost, which computes'
+}
+
+case_a_job_that_goes_on() {
+    why healthy 4 2 '^the job goes on: [0-9]+ operations ended in the last 1.0 s$'
+    start --job-name json -np 2 "$CULPRIT" healthy 0
+    until_out 20 ready 2
+    "$CTL" why json --json > "$T/shown"
+    python3 - "$T/shown" << 'END' || fail "$(cat "$T/shown")"
+import json, sys
+why = json.load(open(sys.argv[1]))
+assert why["verdict"] == "healthy" and why["culprits"] == [] and not why["guess"] and why["operations_ended"] > 0
+assert [rank["rank"] for rank in why["ranks"]] == [0, 1] and all(rank["host"] == "localhost" for rank in why["ranks"])
+END
+    "$CTL" kill json > /dev/null
+    stop_status
+}
+
+slow_further_kinds() {
+    why mutex 4 2 "^3 ranks wait $waits waits in futex"
+    why sleep 4 2 "^3 ranks wait $waits waits in "
+    why socket 4 2 "^3 ranks wait $waits waits in read \(unix_stream"
+    why barrier 4 2 '^rank 2 on localhost is in barrier .*, but ranks 0,1,3 on localhost are in allreduce "layer.1.weight" '
+    why broadcast 4 2 '^3 ranks wait for [0-9.]+ s in broadcast "start" for rank 2 on localhost, '
+}
+
+# Without libhvd: what is seen from outside.
+case_a_program_of_another_kind() {
+    # shellcheck disable=SC2016
+    start --job-name plain -np 3 sh -c 'echo ready; [ $RANK = 1 ] && kill -STOP $$; while :; do sleep 0.1; done'
+    until_out 10 ready 3
+    until_true 10 found plain '^rank 1 on localhost is stopped \(pid [0-9]+\)$' || fail "$(cat "$T/shown")"
+    "$CTL" kill plain > /dev/null
+    stop_status
+    "$CTL" why plain > "$T/shown" 2> "$T/shown.err"
+    expect_count 1 '^hvdctl: no job on this host is named plain$' "$T/shown.err"
+}

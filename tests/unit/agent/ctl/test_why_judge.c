@@ -1,0 +1,261 @@
+/* hvdctl why: what is said of jobs that were put together by hand. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/ctl/why_judge.h"
+#include "tests/unit/run_test.h"
+
+#define RANKS 4
+
+static struct why_rank rank[RANKS];
+static Hvd__Where where[RANKS];
+static Hvd__WhereProcess process[RANKS], *processes[RANKS];
+static uint8_t culprit[RANKS], arrived[3][RANKS], missing[3][RANKS];
+static struct why_operation operation[3];
+static const char *silent[1];
+static struct why_job job;
+static struct why why;
+
+/* Two hosts of two ranks that all sleep in "reduce", of which the engine has told. */
+static void set_up(void)
+{
+    memset(culprit, 0, sizeof culprit);
+    memset(arrived, 0, sizeof arrived);
+    memset(missing, 0, sizeof missing);
+    memset(&why, 0, sizeof why);
+    why.culprit = culprit;
+    for (uint32_t i = 0; i < RANKS; i++) {
+        hvd__where__init(&where[i]);
+        hvd__where_process__init(&process[i]);
+        processes[i] = &process[i];
+        process[i].pid = 100 + i;
+        process[i].state = (char *)"sleeping";
+        process[i].stack = (char *)"futex < reduce < main";
+        where[i].process = &processes[i];
+        where[i].n_process = 1;
+        rank[i] = (struct why_rank){.rank = i,
+                                    .host = i < 2 ? "a" : "b",
+                                    .pid = 100 + i,
+                                    .state = "sleeping",
+                                    .initialized = true,
+                                    .where = &where[i]};
+    }
+    job = (struct why_job){.size = RANKS,
+                           .rank = rank,
+                           .silent = silent,
+                           .operation = operation,
+                           .counted = true,
+                           .interval_ms = 1000,
+                           .has_stacks = true};
+}
+
+/* "01" are in it, "23" are not. */
+static void add(const char *tensor, uint64_t ms, const char *in, const char *out)
+{
+    size_t n = job.operations++;
+    operation[n] = (struct why_operation){
+        .tensor = tensor, .kind = "allreduce", .ms = ms, .arrived = arrived[n], .missing = missing[n]};
+    for (; *in; in++, operation[n].here++)
+        arrived[n][*in - '0'] = 1;
+    for (; *out; out++)
+        missing[n][*out - '0'] = 1;
+    operation[n].expected = operation[n].here;
+    for (uint32_t i = 0; i < RANKS; i++)
+        operation[n].expected += missing[n][i];
+}
+
+static void expect(enum why_verdict verdict, const char *culprits, const char *sentence)
+{
+    char found[RANKS + 1] = "";
+    why_judge(&job, &why);
+    for (uint32_t i = 0; i < RANKS; i++)
+        if (culprit[i])
+            snprintf(found + strlen(found), 2, "%u", i);
+    ck_assert_str_eq(why.sentence, sentence);
+    ck_assert_str_eq(found, culprits);
+    ck_assert_str_eq(why_word(why.verdict), why_word(verdict));
+    ck_assert_uint_eq(why.culprits, strlen(culprits));
+}
+
+START_TEST(a_rank_that_does_not_come)
+{
+    set_up();
+    add("x", 12345, "013", "2");
+    process[2].waits = (char *)"read (pipe_read)";
+    expect(WHY_MISSING, "2",
+           "3 ranks wait for 12 s in allreduce \"x\" for rank 2 on b, which waits in read (pipe_read), at "
+           "futex < reduce < main");
+    set_up();
+    add("x", 2000, "013", "2");
+    rank[2].cpu_ms = 990;
+    expect(
+        WHY_MISSING, "2",
+        "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which computes (99 % of a processor), at "
+        "futex < reduce < main");
+    set_up();
+    add("x", 2000, "01", "23");
+    rank[3].ended = true;
+    rank[3].state = "exit status 0";
+    expect(WHY_MISSING, "23",
+           "2 ranks wait for 2.0 s in allreduce \"x\" for ranks 2,3 on b; rank 3 has ended (exit status 0)");
+    set_up();
+    add("x", 2000, "013", "2");
+    rank[2] = (struct why_rank){.rank = 2, .state = "unknown"};
+    expect(
+        WHY_MISSING, "2",
+        "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2, which is on a host that has told nothing of "
+        "it");
+}
+END_TEST
+
+START_TEST(a_rank_that_is_stopped)
+{
+    set_up();
+    add("x", 2000, "013", "2");
+    rank[2].state = process[2].state = (char *)"stopped";
+    expect(WHY_STOPPED, "2",
+           "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which is stopped (pid 102)");
+    ck_assert_str_eq(why.remedy, "kill -CONT 102 on b lets it go on");
+    set_up(); /* nobody waits yet */
+    rank[2].state = process[2].state = (char *)"stopped";
+    expect(WHY_STOPPED, "2", "rank 2 on b is stopped (pid 102)");
+    set_up(); /* below a shell, which sleeps */
+    process[2].state = (char *)"stopped";
+    process[2].pid = 500;
+    process[2].name = (char *)"python3";
+    expect(WHY_STOPPED, "2", "rank 2 on b has a process python3 (pid 500) that is stopped");
+}
+END_TEST
+
+START_TEST(another_order)
+{
+    set_up();
+    add("x", 3000, "013", "2");
+    add("y", 3000, "2", "013");
+    expect(
+        WHY_ORDER, "2",
+        "rank 2 on b is in allreduce \"y\", but ranks 0,1,3 are in allreduce \"x\" for 3.0 s: the ranks call "
+        "their operations in different orders");
+}
+END_TEST
+
+/* 0 and 1 wait for 3, which waits for 2. */
+START_TEST(the_end_of_a_chain)
+{
+    set_up();
+    add("x", 3000, "01", "23");
+    add("y", 3000, "3", "2");
+    expect(
+        WHY_MISSING, "2",
+        "1 rank waits for 3.0 s in allreduce \"y\" for rank 2 on b, which is sleeping, at futex < reduce < "
+        "main; 2 more ranks wait behind that");
+}
+END_TEST
+
+START_TEST(jobs_that_go_on)
+{
+    set_up();
+    job.ended = 10;
+    expect(WHY_HEALTHY, "", "the job goes on: 10 operations ended in the last 1.0 s");
+    set_up();
+    job.ended = 10;
+    add("x", 3000, "013", "2"); /* a slow rank, in a job of long steps */
+    expect(WHY_HEALTHY, "", "the job goes on: 10 operations ended in the last 1.0 s");
+    set_up();
+    add("x", 900, "013", "2");
+    rank[0].cpu_ms = rank[2].cpu_ms = 1000;
+    expect(WHY_WORKING, "", "no rank waits for another in libhvd: 2 of 4 ranks compute");
+    set_up(); /* in the kernel at one look */
+    job.ended = 1;
+    process[1].state = (char *)"uninterruptible";
+    expect(WHY_HEALTHY, "", "the job goes on: 1 operation ended in the last 1.0 s");
+    set_up();
+    process[1].state = (char *)"uninterruptible";
+    expect(WHY_UNKNOWN, "", "no rank waits for another in libhvd: 0 of 4 ranks compute");
+}
+END_TEST
+
+START_TEST(hosts_and_links)
+{
+    set_up();
+    silent[0] = "b";
+    job.silents = 1;
+    add("x", 3000, "01", "23");
+    expect(WHY_SILENT_HOST, "23", "host b does not answer: it is cut off, or its session is stopped");
+    set_up();
+    add("x", 3000, "0123", "");
+    job.bytes = 2500000;
+    expect(WHY_MOVING, "",
+           "all 4 ranks are in allreduce \"x\" for 3.0 s; 2.5 MB went between hosts in the last 1.0 s: the "
+           "operation is under way");
+}
+END_TEST
+
+START_TEST(the_kernel)
+{
+    set_up();
+    job.counted = false;
+    rank[1].state = process[1].state = (char *)"uninterruptible";
+    process[1].waits = (char *)"read (folio_wait_bit) of /data/x";
+    expect(WHY_KERNEL, "1", "rank 1 on a waits in the kernel in read (folio_wait_bit) of /data/x (pid 101)");
+    ck_assert_ptr_nonnull(strstr(why.remedy, "file system or device on a"));
+}
+END_TEST
+
+START_TEST(programs_without_libhvd)
+{
+    set_up();
+    job.counted = false;
+    for (int i = 0; i < RANKS; i++)
+        process[i].stack = (char *)"poll < opal_progress < ompi_request_wait < PMPI_Allreduce < step < main";
+    expect(WHY_UNKNOWN, "", "all 4 ranks are in PMPI_Allreduce: the stacks do not say for whom they wait");
+    set_up();
+    job.counted = false;
+    for (int i = 0; i < RANKS; i++)
+        process[i].stack = (char *)(i == 3 ? "fread < load < main" : "poll < PMPI_Allreduce < main");
+    rank[3].cpu_ms = 600;
+    expect(WHY_ELSEWHERE, "3",
+           "3 ranks are in PMPI_Allreduce, and rank 3 on b not: rank 3 computes (60 % of a processor), at "
+           "fread < load < main");
+    ck_assert(why.guess);
+    set_up();
+    job.counted = false;
+    for (int i = 0; i < RANKS; i++)
+        process[i].stack = (char *)(i == 3 ? "poll < PMPI_Barrier < main" : "poll < PMPI_Allreduce < main");
+    expect(WHY_ELSEWHERE, "3", "rank 3 on b is in PMPI_Barrier, and the other 3 ranks are in PMPI_Allreduce");
+}
+END_TEST
+
+START_TEST(calls_in_stacks)
+{
+    char call[32];
+    why_call_of("poll < MPIR_Wait < PMPI_Recv < exchange < main\n2 threads: nccl < x", call, sizeof call);
+    ck_assert_str_eq(call, "PMPI_Recv");
+    why_call_of("a < gloo::allreduce < main", call, sizeof call);
+    ck_assert_str_eq(call, "gloo::allreduce");
+    why_call_of("read < main", call, sizeof call);
+    ck_assert_str_eq(call, "");
+    why_call_of("", call, sizeof call);
+    ck_assert_str_eq(call, "");
+    why_call_of("MPI_A_function_with_a_name_that_is_longer_than_the_room", call, sizeof call);
+    ck_assert_uint_eq(strlen(call), sizeof call - 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("why_judge");
+    TCase *t = tcase_create("jobs");
+    tcase_add_test(t, a_rank_that_does_not_come);
+    tcase_add_test(t, a_rank_that_is_stopped);
+    tcase_add_test(t, another_order);
+    tcase_add_test(t, the_end_of_a_chain);
+    tcase_add_test(t, jobs_that_go_on);
+    tcase_add_test(t, hosts_and_links);
+    tcase_add_test(t, the_kernel);
+    tcase_add_test(t, programs_without_libhvd);
+    tcase_add_test(t, calls_in_stacks);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}
