@@ -1,5 +1,5 @@
 /* hvdctl why JOB: the reason why a job does not go on. Two looks at all its hosts, INTERVAL_MS apart; the
- * second one with what ranks wait in and with their stacks. The judgement is why_judge.c's. */
+ * second one with what ranks wait in and with their stacks. The judgement is common/status/why.h's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,227 +7,13 @@
 
 #include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
-#include "agent/ctl/why_judge.h"
 #include "common/base/json.h"
-#include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/status/where_text.h"
+#include "common/status/why.h"
 
 #define INTERVAL_MS 1000
 #define LINES_MAX   60
-#define RANKS_MAX   (1u << 20) /* ranks of a job */
-#define OPERATIONS  64
-
-struct looks {
-    struct ctl_answers before, now;
-    struct why_job job;
-    struct why_operation operation[OPERATIONS];
-    struct why why;
-};
-
-/* ---- ranks --------------------------------------------------------------------------------------------- */
-
-static uint32_t number_of(const Hvd__JobStatus *s, const Hvd__RankStatus *r)
-{
-    return s->elastic ? r->member : r->rank;
-}
-
-static const Hvd__Where *where_of(const Hvd__JobStatus *s, uint32_t worker)
-{
-    for (size_t i = 0; i < s->n_where; i++)
-        if (s->where[i]->rank == worker)
-            return s->where[i];
-    return NULL;
-}
-
-static const Hvd__RankStatus *rank_before(const struct looks *l, const Hvd__JobStatus *s,
-                                          const Hvd__RankStatus *r)
-{
-    for (size_t i = 0; i < l->before.count; i++) {
-        const Hvd__JobStatus *b = l->before.item[i]->status;
-        for (size_t k = 0; b->host_index == s->host_index && k < b->n_rank; k++)
-            if (b->rank[k]->rank == r->rank)
-                return b->rank[k];
-    }
-    return NULL;
-}
-
-static void add_ranks(struct looks *l, const Hvd__JobStatus *s)
-{
-    for (size_t i = 0; i < s->n_rank; i++) {
-        const Hvd__RankStatus *r = s->rank[i], *before = rank_before(l, s, r);
-        uint32_t number = number_of(s, r);
-        if (number >= l->job.size)
-            continue;
-        l->job.rank[number] = (struct why_rank){.rank = number,
-                                                .host = s->host,
-                                                .pid = r->pid,
-                                                .state = before && !r->ended ? before->state : r->state,
-                                                .ended = r->ended,
-                                                .initialized = r->initialized,
-                                                .shut_down = r->shut_down,
-                                                .where = where_of(s, r->rank)};
-        if (before && r->cpu_ms > before->cpu_ms)
-            l->job.rank[number].cpu_ms = r->cpu_ms - before->cpu_ms;
-    }
-}
-
-static void count(const Hvd__JobStatus *s, uint64_t *operations, uint64_t *bytes)
-{
-    for (size_t i = 0; s->counters && i < s->counters->n_collective; i++)
-        *operations += s->counters->collective[i]->operations;
-    *bytes += s->counters ? s->counters->sent : 0;
-}
-
-/* ---- operations ---------------------------------------------------------------------------------------- */
-
-/* Of all hosts that tell of it. NULL: there are too many, or no memory. */
-static struct why_operation *find_operation(struct looks *l, const Hvd__Pending *p)
-{
-    struct why_job *j = &l->job;
-    for (size_t i = 0; i < j->operations; i++)
-        if (l->operation[i].set == p->set && strcmp(l->operation[i].tensor, p->tensor) == 0)
-            return &l->operation[i];
-    if (j->operations == OPERATIONS)
-        return NULL;
-    struct why_operation o = {.tensor = p->tensor,
-                              .kind = p->kind,
-                              .set = p->set,
-                              .arrived = calloc(j->size, 1),
-                              .missing = calloc(j->size, 1)};
-    if (!o.arrived || !o.missing) {
-        free(o.arrived);
-        free(o.missing);
-        return NULL;
-    }
-    if (p->set == 0)
-        memset(o.missing, 1, j->size); /* of hosts, too, on which no rank knows the name */
-    l->operation[j->operations] = o;
-    return &l->operation[j->operations++];
-}
-
-static void mark(uint8_t *ranks, uint32_t size, const uint32_t *list, size_t count, uint8_t value)
-{
-    for (size_t i = 0; i < count; i++)
-        if (list[i] < size)
-            ranks[list[i]] = value;
-}
-
-static void add_operations(struct looks *l, const Hvd__JobStatus *s)
-{
-    for (size_t i = 0; s->counters && i < s->counters->n_pending; i++) {
-        const Hvd__Pending *p = s->counters->pending[i];
-        struct why_operation *o = find_operation(l, p);
-        if (!o)
-            continue;
-        o->ms = p->ms > o->ms ? p->ms : o->ms;
-        if (o->here == 0)
-            mark(o->missing, l->job.size, p->member, p->n_member, 1);
-        mark(o->arrived, l->job.size, p->arrived, p->n_arrived, 1);
-        o->here += (uint32_t)p->n_arrived;
-    }
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const struct why_operation *x = a, *y = b;
-    return (x->ms < y->ms) - (x->ms > y->ms);
-}
-
-static void settle_operations(struct looks *l)
-{
-    for (size_t i = 0; i < l->job.operations; i++) {
-        struct why_operation *o = &l->operation[i];
-        o->here = o->expected = 0;
-        for (uint32_t r = 0; r < l->job.size; r++) {
-            o->missing[r] = o->missing[r] && !o->arrived[r];
-            o->here += o->arrived[r];
-            o->expected += o->arrived[r] || o->missing[r];
-        }
-    }
-    qsort(l->operation, l->job.operations, sizeof *l->operation, by_time);
-    l->job.operation = l->operation;
-}
-
-/* ---- all of it ----------------------------------------------------------------------------------------- */
-
-static bool is_silent(const Hvd__JobStatus *s)
-{
-    return strcmp(s->phase, "no answer") == 0;
-}
-
-static int fill_job(struct looks *l, struct err *e)
-{
-    struct why_job *j = &l->job;
-    uint64_t operations = 0, bytes = 0;
-    for (size_t i = 0; i < l->now.count; i++)
-        j->size = l->now.item[i]->status->size > j->size ? l->now.item[i]->status->size : j->size;
-    if (j->size > RANKS_MAX)
-        return err_set(e, ERR_PROTOCOL, "the job says that it has %u ranks", j->size);
-    j->rank = calloc(j->size ? j->size : 1, sizeof *j->rank);
-    j->silent = calloc(l->now.count, sizeof *j->silent);
-    l->why.culprit = calloc(j->size ? j->size : 1, 1);
-    if (!j->rank || !j->silent || !l->why.culprit)
-        return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->size);
-    for (uint32_t i = 0; i < j->size; i++)
-        j->rank[i] = (struct why_rank){.rank = i, .state = "unknown"};
-    for (size_t i = 0; i < l->now.count; i++) {
-        const Hvd__JobStatus *s = l->now.item[i]->status;
-        add_ranks(l, s);
-        add_operations(l, s);
-        count(s, &j->ended, &j->bytes);
-        j->counted = j->counted || s->counters;
-        j->has_stacks = j->has_stacks || s->tool[0];
-        if (is_silent(s))
-            j->silent[j->silents++] = s->host;
-    }
-    for (size_t i = 0; i < l->before.count; i++)
-        count(l->before.item[i]->status, &operations, &bytes);
-    j->ended = j->ended > operations ? j->ended - operations : 0;
-    j->bytes = j->bytes > bytes ? j->bytes - bytes : 0;
-    j->interval_ms = INTERVAL_MS;
-    settle_operations(l);
-    return 0;
-}
-
-/* A stack has lines, which message_printable would join. */
-static void make_printable(Hvd__JobStatus *s)
-{
-    size_t n = s->n_where;
-    for (size_t i = 0; i < n; i++)
-        where_printable(s->where[i]);
-    s->n_where = 0;
-    message_printable(&s->base);
-    s->n_where = n;
-}
-
-static int look_twice(const struct ctl_job *job, struct looks *l, struct err *e)
-{
-    const struct timespec interval = {INTERVAL_MS / 1000, INTERVAL_MS % 1000 * 1000000};
-    if (ctl_ask_status(job, false, CTL_ANSWER_MS, &l->before, e) < 0)
-        return -1;
-    nanosleep(&interval, NULL);
-    if (ctl_ask_status(job, true, CTL_ANSWER_MS, &l->now, e) < 0)
-        return -1;
-    for (size_t i = 0; i < l->now.count; i++)
-        make_printable(l->now.item[i]->status);
-    for (size_t i = 0; i < l->before.count; i++)
-        make_printable(l->before.item[i]->status);
-    return fill_job(l, e);
-}
-
-static void free_looks(struct looks *l)
-{
-    for (size_t i = 0; i < l->job.operations; i++) {
-        free(l->operation[i].arrived);
-        free(l->operation[i].missing);
-    }
-    free(l->job.rank);
-    free(l->job.silent);
-    free(l->why.culprit);
-    ctl_answers_free(&l->before);
-    ctl_answers_free(&l->now);
-}
+#define SHOWN       8 /* operations */
 
 /* ---- the text ------------------------------------------------------------------------------------------ */
 
@@ -246,10 +32,10 @@ static void print_line(void *ctx, const char *text)
     fprintf(ctx, "  %s\n", text);
 }
 
-static void print_operations(const struct looks *l)
+static void print_operations(const struct why_look *l)
 {
     char in[200], not_in[200];
-    for (size_t i = 0; i < l->job.operations && i < 8; i++) {
+    for (size_t i = 0; i < l->job.operations && i < SHOWN; i++) {
         const struct why_operation *o = &l->operation[i];
         ranges_of(o->arrived, l->job.size, in, sizeof in);
         ranges_of(o->missing, l->job.size, not_in, sizeof not_in);
@@ -263,7 +49,7 @@ static void print_operations(const struct looks *l)
 }
 
 /* The accused first; of the others a place for each group. */
-static void print_places(const struct looks *l)
+static void print_places(const struct why_look *l)
 {
     struct where_rank *ranks = calloc(l->job.size ? l->job.size : 1, sizeof *ranks);
     for (int others = 0; ranks && others <= 1; others++) {
@@ -282,10 +68,10 @@ static void print_places(const struct looks *l)
 }
 
 /* Stacks of Python have no functions of Python without its own tool. */
-static bool lacks_python(const struct looks *l)
+static bool lacks_python(const struct why_look *l)
 {
     for (size_t i = 0; i < l->now.count; i++) {
-        const Hvd__JobStatus *s = l->now.item[i]->status;
+        const Hvd__JobStatus *s = l->now.host[i];
         for (size_t k = 0; !strstr(s->tool, "py-spy") && k < s->n_where; k++)
             if (s->where[k]->n_process > 0 && strncmp(s->where[k]->process[0]->name, "python", 6) == 0)
                 return true;
@@ -293,7 +79,7 @@ static bool lacks_python(const struct looks *l)
     return false;
 }
 
-static void print_why(const struct looks *l)
+static void print_why(const struct why_look *l)
 {
     printf("%s%s\n", l->why.guess ? "a guess, from stacks: " : "", l->why.sentence);
     if (l->why.remedy[0])
@@ -303,6 +89,8 @@ static void print_why(const struct looks *l)
     if (lacks_python(l))
         printf("\nwith py-spy on the hosts, the stacks name functions of Python too\n");
 }
+
+/* ---- for programs -------------------------------------------------------------------------------------- */
 
 static void ranks_json(struct json *j, const char *name, const uint8_t *which, uint32_t size)
 {
@@ -328,7 +116,7 @@ static void rank_json(struct json *j, const struct why_rank *r)
     json_end(j);
 }
 
-static void print_json(const struct looks *l)
+static void print_json(const struct why_look *l)
 {
     struct json j;
     json_begin(&j, stdout);
@@ -360,21 +148,48 @@ static void print_json(const struct looks *l)
     json_end(&j);
 }
 
+/* ---- the looks ----------------------------------------------------------------------------------------- */
+
+/* In *hosts, whose list is the caller's to free. -1 with *e. */
+static int look_at(const struct ctl_job *job, bool why, struct ctl_answers *all, struct why_hosts *hosts,
+                   struct err *e)
+{
+    if (ctl_ask_status(job, why, CTL_ANSWER_MS, all, e) < 0)
+        return -1;
+    Hvd__JobStatus **list = calloc(all->count, sizeof(Hvd__JobStatus *));
+    if (!list)
+        return err_set(e, ERR_MEMORY, "no memory for %zu hosts", all->count);
+    for (size_t i = 0; i < all->count; i++) {
+        list[i] = all->item[i]->status;
+        why_printable(list[i]);
+    }
+    *hosts = (struct why_hosts){list, all->count};
+    return 0;
+}
+
+static int look_twice(const struct ctl_job *job, struct ctl_answers answers[2], struct why_look *l,
+                      struct err *e)
+{
+    const struct timespec interval = {INTERVAL_MS / 1000, INTERVAL_MS % 1000 * 1000000};
+    if (look_at(job, false, &answers[0], &l->before, e) < 0)
+        return -1;
+    nanosleep(&interval, NULL);
+    return look_at(job, true, &answers[1], &l->now, e) < 0 ? -1 : why_find(l, e);
+}
+
 int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
-    struct looks *l = calloc(1, sizeof *l);
-    if (!l)
-        err_set(e, ERR_MEMORY, "no memory for a look");
-    int rc = l ? look_twice(job, l, e) : -1;
-    if (rc == 0) {
-        why_judge(&l->job, &l->why);
-        if (c->json)
-            print_json(l);
-        else
-            print_why(l);
-    }
-    if (l)
-        free_looks(l);
-    free(l);
+    struct why_look l = {.interval_ms = INTERVAL_MS};
+    struct ctl_answers answers[2] = {{NULL, 0}, {NULL, 0}};
+    int rc = look_twice(job, answers, &l, e);
+    if (rc == 0 && c->json)
+        print_json(&l);
+    else if (rc == 0)
+        print_why(&l);
+    why_free(&l);
+    free((void *)(uintptr_t)l.before.host);
+    free((void *)(uintptr_t)l.now.host);
+    ctl_answers_free(&answers[0]);
+    ctl_answers_free(&answers[1]);
     return rc == 0 ? 0 : EXIT_REFUSED;
 }

@@ -110,9 +110,14 @@ static void on_poisoned(void *ctx, uint32_t rank, const char *why)
     session_send_control(s, &m);
 }
 
-static void on_engine_notice(void *ctx, uint32_t level, const char *text)
+static void on_engine_notice(void *ctx, uint32_t level, const char *text, bool stall)
 {
-    session_send_notice(ctx, level, "%s", text);
+    Hvd__Notice notice = HVD__NOTICE__INIT;
+    notice.level = level;
+    notice.text = (char *)(uintptr_t)text;
+    notice.stall = stall;
+    CONTROL(m, NOTICE, notice, &notice);
+    session_send_control(ctx, &m);
 }
 
 static void on_engine_fault(void *ctx, Hvd__Fault *fault)

@@ -132,7 +132,7 @@ static void handle_message(struct engine_host *h, const Hvd__Engine *m)
         h->events->poisoned(h->ctx, m->poisoned->rank, m->poisoned->why);
         break;
     case HVD__ENGINE__BODY_NOTICE:
-        h->events->notice(h->ctx, m->notice->level, m->notice->text);
+        h->events->notice(h->ctx, m->notice->level, m->notice->text, m->notice->stall);
         break;
     case HVD__ENGINE__BODY_FAULT:
         h->events->fault(h->ctx, m->fault);
@@ -253,7 +253,7 @@ static void on_failed(void *ctx, const char *text)
 static void on_notice(void *ctx, enum log_level level, const char *text)
 {
     struct engine_host *h = ctx;
-    h->events->notice(h->ctx, level, text);
+    h->events->notice(h->ctx, level, text, false);
 }
 
 static const struct child_events child_events = {on_drain, on_let_go, on_failed, on_notice};

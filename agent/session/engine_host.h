@@ -33,7 +33,7 @@ struct engine_host_events {
     /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). `why` is
      * the sentence of a rank that gave up, else "". */
     void (*poisoned)(void *ctx, uint32_t rank, const char *why);
-    void (*notice)(void *ctx, uint32_t level, const char *text);
+    void (*notice)(void *ctx, uint32_t level, const char *text, bool stall);
     /* It is about to end the job, for a reason that is no rank's end. */
     void (*fault)(void *ctx, Hvd__Fault *fault);
     /* The engine failed, as the sentence says; ranks that still need it get HVD_ERR_ENGINE. */

@@ -75,17 +75,28 @@ int engine_send(struct engine *engine, const Hvd__Engine *message, struct err *e
     return -1;
 }
 
-void engine_notice(struct engine *engine, uint32_t level, const char *text)
+static void send_notice(struct engine *engine, uint32_t level, const char *text, bool stall)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Notice notice = HVD__NOTICE__INIT;
     struct err e = ERR_INIT;
     notice.level = level;
+    notice.stall = stall;
     notice.text = (char *)text;
     message.body_case = HVD__ENGINE__BODY_NOTICE;
     message.notice = &notice;
     if (engine_send(engine, &message, &e) != 0)
         log_debug("a notice is lost: %s", e.text);
+}
+
+void engine_notice(struct engine *engine, uint32_t level, const char *text)
+{
+    send_notice(engine, level, text, false);
+}
+
+void engine_notice_stall(struct engine *engine, const char *text)
+{
+    send_notice(engine, LOG_WARNING, text, true);
 }
 
 void engine_ping(struct engine *engine)

@@ -85,6 +85,8 @@ void engine_unwatch(struct engine *engine, struct watch *watch); /* does not clo
 /* A message to the session. -1 with *e: it is lost; when the session has gone, the loop ends. */
 int engine_send(struct engine *engine, const Hvd__Engine *message, struct err *e);
 void engine_notice(struct engine *engine, uint32_t level, const char *text);
+/* A warning that ranks have waited for others for too long. */
+void engine_notice_stall(struct engine *engine, const char *text);
 /* Shows that the engine lives. */
 void engine_ping(struct engine *engine);
 /* The engine is about to end the job; `text` is the cause. */

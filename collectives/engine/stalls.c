@@ -350,7 +350,7 @@ static void tell_stall(struct engine *engine, struct stall_case *c, const char *
     if (!c->gives_up) {
         snprintf(text, sizeof text, "tensor \"%.100s\": %s has waited %llu s for %s", name, kind,
                  seconds_of(now - c->since), ranks);
-        engine_notice(engine, LOG_WARNING, text);
+        engine_notice_stall(engine, text);
         return;
     }
     snprintf(

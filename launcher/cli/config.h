@@ -309,7 +309,7 @@
       "HVDRUN_STALL_CHECK_WARNING_TIME_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS", "stall_check_warning_time_seconds, stall_check.warning_time_seconds", \
       0, 31536000, NULL, "60", NULL, CONFIG_ENGINE, \
       "Warn when some ranks have waited for this time in an operation that others have not called. The warning " \
-      "names the others. 0: never.") \
+      "names the others. Once a minute hvdrun looks where they are, as hvdctl why does, and says it. 0: never.") \
     X(int64_t, stall_shutdown_ms, OPTION_SECONDS, "--stall-check-shutdown-time-seconds", "SECONDS", \
       "HVDRUN_STALL_CHECK_SHUTDOWN_TIME_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds, stall_check.shutdown_time_seconds", \
       0, 31536000, NULL, "0", NULL, CONFIG_ENGINE, \

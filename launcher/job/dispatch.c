@@ -196,10 +196,11 @@ static const char *on_credit(struct job *j, struct host *h, const Hvd__Control *
 static const char *on_notice(struct job *j, struct host *h, const Hvd__Control *control)
 {
     const Hvd__Notice *m = control->notice;
-    (void)j;
     enum log_level level = m->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->level;
     if (log_enabled(level) && host_words_take(&h->words, h->label, clock_now()))
         log_write(level, "%s: %.800s", h->label, m->text);
+    if (m->stall)
+        status_say_why(j);
     return NULL;
 }
 

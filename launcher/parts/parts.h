@@ -118,6 +118,8 @@ bool leftovers_exist(const struct job *j);
 
 /* Keeps what a rank wrote, for hvdctl logs. */
 void status_keep_output(struct job *j, const struct frame *f);
+/* Ranks have waited for others for too long: all hosts are asked, and the reason is said when it is known. */
+void status_say_why(struct job *j);
 
 /* ---- timeline_parts.c ---------------------------------------------------------------------------------- */
 

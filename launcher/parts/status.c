@@ -3,25 +3,32 @@
  * The sessions are asked when somebody asks hvdrun. A host that is not ready yet is told with the phase that
  * it is in. A host that does not answer in time is told with the answer before. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 #include "common/status/status_server.h"
+#include "common/status/why.h"
 #include "launcher/elastic/elastic.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
 
 #define REFRESH_MS 2000
 #define WHY_MS     4200
-#define KEPT_MAX   ((size_t)4 << 20) /* bytes of memory of the answer of one host */
+
+/* Ranks that wait for too long are told for each tensor; the reason is looked for once in a while. */
+#define WHY_AGAIN_NS (60 * NSEC_PER_SEC)
+#define KEPT_MAX     ((size_t)4 << 20) /* bytes of memory of the answer of one host */
 
 struct status_state {
     struct status_server server;
     bool open;
     uint32_t asked[STATUS_DEPTHS]; /* hosts that have yet to answer */
     char why[120];
+    uint64_t looked; /* why ranks wait; 0: never */
+    uint32_t told;
 };
 
 struct host_status {
@@ -173,6 +180,52 @@ void status_keep_output(struct job *j, const struct frame *f)
     struct status_state *s = state_of(j);
     if (s->open && f->length > 0)
         status_server_output(&s->server, f->rank, f->stream, f->payload, f->length);
+}
+
+/* ---- why ranks wait ------------------------------------------------------------------------------------ */
+
+static void say_why(const struct job *j, const struct why_look *l)
+{
+    if (l->why.verdict == WHY_HEALTHY || l->why.verdict == WHY_WORKING || l->why.verdict == WHY_UNKNOWN)
+        return; /* the ranks have gone on meanwhile */
+    log_warning("%s%s%s%s", l->why.guess ? "perhaps: " : "", l->why.sentence, l->why.remedy[0] ? "; " : "",
+                l->why.remedy);
+    if (state_of(j)->told++ == 0)
+        log_warning("hvdctl why %s shows where all ranks are", j->name);
+}
+
+static void explain_stall(void *ctx)
+{
+    struct job *j = ctx;
+    struct err e = ERR_INIT;
+    struct why_look look = {.interval_ms = 0};
+    Hvd__JobStatus *status = calloc(j->host_count, sizeof *status);
+    Hvd__JobStatus **list = calloc(j->host_count, sizeof(Hvd__JobStatus *));
+    for (uint32_t i = 0; status && list && i < j->host_count; i++) {
+        if (host_state(&j->host[i]) == HOST_CLOSED)
+            continue;
+        struct host_status *own = host_status_of(j, &j->host[i]);
+        if (own->last[STATUS_WHY])
+            why_printable(own->last[STATUS_WHY]);
+        hvd__job_status__init(list[look.now.count] = &status[i]);
+        fill_status(j, &j->host[i], STATUS_WHY, list[look.now.count++]);
+    }
+    look.now.host = list;
+    if (look.now.count > 0 && why_find(&look, &e) == 0)
+        say_why(j, &look);
+    why_free(&look);
+    free(list);
+    free(status);
+}
+
+void status_say_why(struct job *j)
+{
+    struct status_state *s = state_of(j);
+    uint64_t now = clock_now();
+    if (!s->open || (s->looked && now - s->looked < WHY_AGAIN_NS))
+        return;
+    s->looked = now;
+    status_server_refresh(&s->server, STATUS_WHY, explain_stall, j);
 }
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */

@@ -7,7 +7,14 @@ case_a_late_rank_is_named_and_its_coming_too() {
     expect_status 0
     expect_count 1 'warning.*tensor "grad.3": allreduce has waited [12] s for ranks 1, 3 on ' "$T/err"
     expect_count 1 'tensor "grad.3": allreduce goes on after [1234] s' "$T/err"
-    expect_count 2 . "$T/err"
+    expect_count 2 tensor "$T/err"
+}
+
+# The hosts are asked where the rank is; one line for a job says where more of that is shown.
+case_the_reason_is_said_with_the_warning() {
+    hvd -np 3 --stall-check-warning-time-seconds 1 --timeout 8 "$BUILD/tests/culprit" stop 1
+    expect_count 1 'warning: 2 ranks wait for [0-9.]+ s in allreduce "layer.1.weight" for rank 1 on localhost, which is stopped \(pid [0-9]+\); kill -CONT [0-9]+ on localhost lets it go on$' "$T/err"
+    expect_count 1 'warning: hvdctl why [^ ]+ shows where all ranks are$' "$T/err"
 }
 
 case_the_check_can_be_left_out() {

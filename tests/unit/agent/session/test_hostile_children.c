@@ -136,6 +136,12 @@ static void take_notice(void *ctx, uint32_t level, const char *text)
     ck_assert_ptr_nonnull(text);
 }
 
+static void take_engine_notice(void *ctx, uint32_t level, const char *text, bool stall)
+{
+    (void)stall;
+    take_notice(ctx, level, text);
+}
+
 static void take_said(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len)
 {
     unsigned sum = 0;
@@ -274,7 +280,7 @@ static void check_engine(size_t which)
                                                      .initialized = take_rank,
                                                      .shut_down = take_number,
                                                      .poisoned = take_notice,
-                                                     .notice = take_notice,
+                                                     .notice = take_engine_notice,
                                                      .fault = take_fault,
                                                      .failed = take_text,
                                                      .counters = take_counters,

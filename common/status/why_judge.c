@@ -1,4 +1,4 @@
-#include "agent/ctl/why_judge.h"
+#include "common/status/why_judge.h"
 
 #include <stdio.h>
 #include <stdlib.h>

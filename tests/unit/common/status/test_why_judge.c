@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/ctl/why_judge.h"
+#include "common/status/why_judge.h"
 #include "tests/unit/run_test.h"
 
 #define RANKS 4

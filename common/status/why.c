@@ -1,0 +1,204 @@
+#include "common/status/why.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/protocol/message.h"
+#include "common/status/where_text.h"
+
+#define RANKS_MAX (1u << 20) /* of a job */
+
+/* ---- ranks --------------------------------------------------------------------------------------------- */
+
+static uint32_t number_of(const Hvd__JobStatus *s, const Hvd__RankStatus *r)
+{
+    return s->elastic ? r->member : r->rank;
+}
+
+static const Hvd__Where *where_of(const Hvd__JobStatus *s, uint32_t worker)
+{
+    for (size_t i = 0; i < s->n_where; i++)
+        if (s->where[i]->rank == worker)
+            return s->where[i];
+    return NULL;
+}
+
+static const Hvd__RankStatus *rank_before(const struct why_look *l, const Hvd__JobStatus *s,
+                                          const Hvd__RankStatus *r)
+{
+    for (size_t i = 0; i < l->before.count; i++) {
+        const Hvd__JobStatus *b = l->before.host[i];
+        for (size_t k = 0; b->host_index == s->host_index && k < b->n_rank; k++)
+            if (b->rank[k]->rank == r->rank)
+                return b->rank[k];
+    }
+    return NULL;
+}
+
+static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
+{
+    for (size_t i = 0; i < s->n_rank; i++) {
+        const Hvd__RankStatus *r = s->rank[i], *before = rank_before(l, s, r);
+        uint32_t number = number_of(s, r);
+        if (number >= l->job.size)
+            continue;
+        l->job.rank[number] = (struct why_rank){.rank = number,
+                                                .host = s->host,
+                                                .pid = r->pid,
+                                                .state = before && !r->ended ? before->state : r->state,
+                                                .ended = r->ended,
+                                                .initialized = r->initialized,
+                                                .shut_down = r->shut_down,
+                                                .where = where_of(s, r->rank)};
+        if (before && r->cpu_ms > before->cpu_ms)
+            l->job.rank[number].cpu_ms = r->cpu_ms - before->cpu_ms;
+    }
+}
+
+static void add_counts(const Hvd__JobStatus *s, uint64_t *operations, uint64_t *bytes)
+{
+    for (size_t i = 0; s->counters && i < s->counters->n_collective; i++)
+        *operations += s->counters->collective[i]->operations;
+    *bytes += s->counters ? s->counters->sent : 0;
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------- */
+
+/* Of all hosts that tell of it. NULL: there are too many, or no memory. */
+static struct why_operation *find_operation(struct why_look *l, const Hvd__Pending *p)
+{
+    struct why_job *j = &l->job;
+    for (size_t i = 0; i < j->operations; i++)
+        if (l->operation[i].set == p->set && strcmp(l->operation[i].tensor, p->tensor) == 0)
+            return &l->operation[i];
+    if (j->operations == WHY_OPERATIONS)
+        return NULL;
+    struct why_operation o = {.tensor = p->tensor,
+                              .kind = p->kind,
+                              .set = p->set,
+                              .arrived = calloc(j->size, 1),
+                              .missing = calloc(j->size, 1)};
+    if (!o.arrived || !o.missing) {
+        free(o.arrived);
+        free(o.missing);
+        return NULL;
+    }
+    if (p->set == 0)
+        memset(o.missing, 1, j->size); /* of hosts, too, on which no rank knows the name */
+    l->operation[j->operations] = o;
+    return &l->operation[j->operations++];
+}
+
+static void mark(uint8_t *ranks, uint32_t size, const uint32_t *list, size_t count, uint8_t value)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] < size)
+            ranks[list[i]] = value;
+}
+
+static void add_operations(struct why_look *l, const Hvd__JobStatus *s)
+{
+    for (size_t i = 0; s->counters && i < s->counters->n_pending; i++) {
+        const Hvd__Pending *p = s->counters->pending[i];
+        struct why_operation *o = find_operation(l, p);
+        if (!o)
+            continue;
+        o->ms = p->ms > o->ms ? p->ms : o->ms;
+        if (o->here == 0)
+            mark(o->missing, l->job.size, p->member, p->n_member, 1);
+        mark(o->arrived, l->job.size, p->arrived, p->n_arrived, 1);
+        o->here += (uint32_t)p->n_arrived;
+    }
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct why_operation *x = a, *y = b;
+    return (x->ms < y->ms) - (x->ms > y->ms);
+}
+
+static void settle_operations(struct why_look *l)
+{
+    for (size_t i = 0; i < l->job.operations; i++) {
+        struct why_operation *o = &l->operation[i];
+        o->here = o->expected = 0;
+        for (uint32_t r = 0; r < l->job.size; r++) {
+            o->missing[r] = o->missing[r] && !o->arrived[r];
+            o->here += o->arrived[r];
+            o->expected += o->arrived[r] || o->missing[r];
+        }
+    }
+    qsort(l->operation, l->job.operations, sizeof *l->operation, by_time);
+    l->job.operation = l->operation;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------- */
+
+static bool is_silent(const Hvd__JobStatus *s)
+{
+    return strcmp(s->phase, "no answer") == 0;
+}
+
+static int fill_job(struct why_look *l, struct err *e)
+{
+    struct why_job *j = &l->job;
+    uint64_t operations = 0, bytes = 0;
+    for (size_t i = 0; i < l->now.count; i++)
+        j->size = l->now.host[i]->size > j->size ? l->now.host[i]->size : j->size;
+    if (j->size > RANKS_MAX)
+        return err_set(e, ERR_PROTOCOL, "the job says that it has %u ranks", j->size);
+    j->rank = calloc(j->size ? j->size : 1, sizeof *j->rank);
+    j->silent = calloc(l->now.count ? l->now.count : 1, sizeof *j->silent);
+    l->why.culprit = calloc(j->size ? j->size : 1, 1);
+    if (!j->rank || !j->silent || !l->why.culprit)
+        return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->size);
+    for (uint32_t i = 0; i < j->size; i++)
+        j->rank[i] = (struct why_rank){.rank = i, .state = "unknown"};
+    for (size_t i = 0; i < l->now.count; i++) {
+        const Hvd__JobStatus *s = l->now.host[i];
+        add_ranks(l, s);
+        add_operations(l, s);
+        add_counts(s, &j->ended, &j->bytes);
+        j->counted = j->counted || s->counters;
+        j->has_stacks = j->has_stacks || s->tool[0];
+        if (is_silent(s))
+            j->silent[j->silents++] = s->host;
+    }
+    for (size_t i = 0; i < l->before.count; i++)
+        add_counts(l->before.host[i], &operations, &bytes);
+    bool compared = l->before.count > 0;
+    j->ended = compared && j->ended > operations ? j->ended - operations : 0;
+    j->bytes = compared && j->bytes > bytes ? j->bytes - bytes : 0;
+    j->interval_ms = l->interval_ms;
+    settle_operations(l);
+    return 0;
+}
+
+void why_printable(Hvd__JobStatus *status)
+{
+    size_t n = status->n_where;
+    for (size_t i = 0; i < n; i++)
+        where_printable(status->where[i]);
+    status->n_where = 0; /* a stack has lines, which message_printable would join */
+    message_printable(&status->base);
+    status->n_where = n;
+}
+
+int why_find(struct why_look *l, struct err *e)
+{
+    if (fill_job(l, e) != 0)
+        return -1;
+    why_judge(&l->job, &l->why);
+    return 0;
+}
+
+void why_free(struct why_look *l)
+{
+    for (size_t i = 0; i < l->job.operations; i++) {
+        free(l->operation[i].arrived);
+        free(l->operation[i].missing);
+    }
+    free(l->job.rank);
+    free(l->job.silent);
+    free(l->why.culprit);
+}
