@@ -91,6 +91,7 @@ case_a_thousand_small_ones() {
 }
 
 case_a_thousand_small_ones_by_the_engine() {
+    [ -n "${REAL_GPU:-}" ] || export HVD_DOUBLE_MEMORY=$((64 << 20))
     gpus 2
     hvd -np 2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_arena" small
     no_gpu_misuse

@@ -28,6 +28,35 @@ case_kinds() {
         expect_same 'stream 1, stream 1, ' "$(awk '$2 == "left" { printf "%s %s, ", $3, $4 }' "$HVD_DOUBLE_TRACE")" 'what is left'
 }
 
+# Ranks of one GPU in one engine are one host to NCCL, whatever NCCL_HOSTID each of them has.
+case_host_ids_of_ranks_do_not_divide_the_engine() {
+    [ -z "${REAL_GPU:-}" ] || skip "the double counts calls"
+    gpus 1
+    # shellcheck disable=SC2016 # of the rank
+    hvd -np 2 --log-level info --gpu-placement engine "${reach[@]}" sh -c 'NCCL_HOSTID=rank$HVD_RANK exec "$@"' sh "$BUILD/tests/gpu_kinds" 2 500
+    all_right 2
+    expect_err 'GPU tensors go through host memory: .*rank 0 has the same GPU as rank 1'
+    expect_same 0 "$(gpu_calls ncclCommInitRankConfig)" 'communicators that NCCL would refuse'
+}
+
+case_an_engine_told_to_share_its_gpu() {
+    local version
+    [ -z "${REAL_GPU:-}" ] || skip "there is one NCCL"
+    gpus 1
+    reach+=(-x NCCL_MULTI_RANK_GPU_ENABLE=1)
+    for version in 22809 23003; do
+        export HVD_DOUBLE_NCCL=$version
+        reach+=(-x HVD_DOUBLE_NCCL)
+        rm -f "$T/gpu_calls"
+        hvd -np 2 --log-level info --gpu-placement engine "$BUILD/tests/gpu_kinds" 2 500
+        all_right 2
+        case $version in
+        22809) expect_same 0 "$(gpu_calls ncclCommInitRankConfig)" 'communicators of NCCL 2.28' ;;
+        *) expect_err 'process set 0: GPU tensors go by NCCL 2\.30\.3 in the engine$' ;;
+        esac
+    done
+}
+
 # What NCCL is told where it runs in the ranks, it is told in the engine too: by hvdrun, by the user, and what he takes away.
 case_what_nccl_is_told() {
     [ -z "${REAL_GPU:-}" ] || skip "the double says what it was told"

@@ -178,6 +178,16 @@ case_nccl_is_required_and_there() {
 }
 
 # What is given up is ended before the process is.
+# NCCL's threads are waited for at the end, but not for ever.
+case_an_abort_that_takes_too_long() {
+    [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
+    export HVD_DOUBLE_FAIL=ncclCommInitRankConfig@1:1 HVD_DOUBLE_SLOW=ncclCommAbort@0:30000
+    wrong 2 2 staged 1
+    expect_status 0
+    expect_count 2 '^rank [01]: all right$' "$T/out"
+    [ "$SECONDS" -lt 20 ] || fail "the end took $SECONDS s"
+}
+
 case_an_abort_that_takes_its_time() {
     [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
     export HVD_DOUBLE_FAIL=ncclCommInitRankConfig@1:1 HVD_DOUBLE_SLOW=ncclCommAbort@0:1200

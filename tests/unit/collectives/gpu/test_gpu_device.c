@@ -354,6 +354,19 @@ static cu_result refuse_image(cu_module *module, const void *image)
     return 200; /* CUDA_ERROR_INVALID_IMAGE */
 }
 
+static cu_result refuse_function(cu_function *function, cu_module module, const char *name)
+{
+    return 500; /* CUDA_ERROR_NOT_FOUND */
+}
+
+static int modules_unloaded;
+
+static cu_result count_unloaded(cu_module module)
+{
+    modules_unloaded++;
+    return me.d->cuModuleUnload(module);
+}
+
 static int lines_said;
 static char line_said[1000];
 
@@ -396,6 +409,27 @@ START_TEST(kernels_that_the_driver_refuses)
     }
     ck_assert_int_eq(lines_said, (_i != 2));
     ck_assert_msg(_i == 2 || strstr(line_said, expected), "%s", line_said);
+}
+END_TEST
+
+/* A code without one of them is given back at once. */
+START_TEST(kernels_that_the_driver_does_not_find)
+{
+    struct err e = ERR_INIT;
+    if (!pack_was_built())
+        return;
+    open_gpu();
+    struct driver old = *me.d;
+    old.cuModuleGetFunction = refuse_function;
+    old.cuModuleUnload = count_unloaded;
+    log_to(take_line);
+    struct pack *without = pack_open(&old, &e);
+    ck_assert(without && !pack_has_kernels(without));
+    ck_assert_int_eq(modules_unloaded, 1);
+    pack_close(without);
+    ck_assert_int_eq(modules_unloaded, 1);
+    ck_assert_int_eq(lines_said, 1);
+    ck_assert_ptr_nonnull(strstr(line_said, "does not find the kernels of libhvd"));
 }
 END_TEST
 
@@ -458,6 +492,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, a_gpu_is_described);
     tcase_add_test(t, pieces_are_packed);
     tcase_add_loop_test(t, kernels_that_the_driver_refuses, 0, 3);
+    tcase_add_test(t, kernels_that_the_driver_does_not_find);
     tcase_add_test(t, launches_of_packing);
     tcase_add_test(t, integers_are_cut_and_kept_in_range);
     suite_add_tcase(s, t);
