@@ -155,7 +155,8 @@ Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
 
 /* stacks.c: where the workers are, for the launcher's Inspect. */
 const char *session_inspect(struct session *s, const Hvd__Control *m);
-/* The same for a status: begins to look, and calls session_stacks_found, perhaps from within. */
+/* The same for a status: begins to look, and calls session_stacks_found, perhaps from within. Does nothing
+ * while the workers are looked at for the launcher. */
 void session_stacks_look(struct session *s, uint32_t limit_ms);
 /* Have the tools not ended yet? */
 bool session_stacks_are_looking(const struct session *s);

@@ -96,6 +96,8 @@ void session_stacks_look(struct session *s, uint32_t limit_ms)
     if (own->for_status.active)
         return;
     forget_found(s);
+    if (own->of_workers.active)
+        return; /* a process has room for one tool, and the launcher gets these stacks */
     own->kept = calloc(s->workers.count ? s->workers.count : 1, sizeof(Hvd__Where *));
     own->size = own->kept ? s->workers.count : 0;
     own->room = KEPT_MAX;

@@ -35,6 +35,17 @@ static const Hvd__RankStatus *rank_before(const struct why_look *l, const Hvd__J
     return NULL;
 }
 
+/* At the first look; without one, before a tool has come to the process and traces it. */
+static const char *state_of(const Hvd__RankStatus *r, const Hvd__RankStatus *before, const Hvd__Where *where)
+{
+    if (r->ended)
+        return r->state;
+    if (before)
+        return before->state;
+    bool same = where && where->n_process > 0 && where->process[0]->pid == r->pid;
+    return same ? where->process[0]->state : r->state;
+}
+
 static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
 {
     for (size_t i = 0; i < s->n_rank; i++) {
@@ -45,7 +56,7 @@ static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
         l->job.rank[number] = (struct why_rank){.rank = number,
                                                 .host = s->host,
                                                 .pid = r->pid,
-                                                .state = before && !r->ended ? before->state : r->state,
+                                                .state = state_of(r, before, where_of(s, r->rank)),
                                                 .ended = r->ended,
                                                 .initialized = r->initialized,
                                                 .shut_down = r->shut_down,

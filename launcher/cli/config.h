@@ -226,7 +226,8 @@
       "paddle; see hvd-rendezvous(7).") \
     X(int64_t, timeout_ms, OPTION_SECONDS, "--timeout", "SECONDS", "HVDRUN_TIMEOUT", "timeout", \
       0, 31536000, NULL, "0", NULL, CONFIG_LIFE, \
-      "End the job after this time, with exit status 124. Before that hvdrun prints where each rank is. If the " \
+      "End the job after this time, with exit status 124. Before that hvdrun prints where each rank is, and the reason " \
+      "as hvdctl why does. If the " \
       "ranks do not run yet, it prints the hosts that have not answered (see hvdrun(1)). 0: no limit.") \
     X(int, on_failure, OPTION_CHOICE, "--on-failure", "WHAT", "HVDRUN_ON_FAILURE", "on_failure", \
       0, 0, "kill|continue|notify", "kill", NULL, CONFIG_LIFE, \

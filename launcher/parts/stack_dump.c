@@ -15,6 +15,7 @@
 /* The time of a session is shorter than the wait of the job, for the way there and back. */
 #define SESSION_MS (STACK_DUMP_MS - 700)
 #define LINES_MAX  38
+#define WHY_TEXT   1400
 #define RANK_MAX   ((size_t)256 << 10) /* bytes of memory of one rank: no host takes the room of the others */
 
 enum host_part { NOT_ASKED, ASKED, ANSWERED };
@@ -52,6 +53,7 @@ void stack_dump_start(struct job *j)
         host_send(h, &m);
         host_expect(h);
     }
+    status_ask_why(j); /* the sessions answer that first */
     if (w->asked == 0)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
 }
@@ -112,6 +114,9 @@ void stack_dump_say(struct job *j)
         if (!j->rank[i].exited)
             ranks[count++] = (struct where_rank){i, j->host_names[j->plan.rank[i].host], w->rank[i]};
     if (count > 0) {
+        char why[WHY_TEXT];
+        if (status_why(j, w->rank, why, sizeof why))
+            log_say("hvdrun: %s\n", why);
         log_say("hvdrun: %s; where the ranks are:\n", j->outcome.text);
         where_text(ranks, count, LINES_MAX, say_line, NULL);
     }

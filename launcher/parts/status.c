@@ -184,38 +184,79 @@ void status_keep_output(struct job *j, const struct frame *f)
 
 /* ---- why ranks wait ------------------------------------------------------------------------------------ */
 
-static void say_why(const struct job *j, const struct why_look *l)
+/* Stacks that the status lacks, by number of the worker. */
+static void add_stacks(const struct job *j, Hvd__JobStatus *status, Hvd__Where *const *where,
+                       Hvd__Where **list)
 {
-    if (l->why.verdict == WHY_HEALTHY || l->why.verdict == WHY_WORKING || l->why.verdict == WHY_UNKNOWN)
-        return; /* the ranks have gone on meanwhile */
-    log_warning("%s%s%s%s", l->why.guess ? "perhaps: " : "", l->why.sentence, l->why.remedy[0] ? "; " : "",
-                l->why.remedy);
-    if (state_of(j)->told++ == 0)
-        log_warning("hvdctl why %s shows where all ranks are", j->name);
+    if (!where || status->n_where > 0)
+        return;
+    status->where = list;
+    for (size_t i = 0; i < status->n_rank; i++) {
+        uint32_t worker = status->rank[i]->rank;
+        if (worker < j->plan.size && where[worker])
+            list[status->n_where++] = where[worker];
+    }
 }
 
-static void explain_stall(void *ctx)
+static void judge_answers(struct job *j, Hvd__Where *const *where, struct why_look *look)
 {
-    struct job *j = ctx;
-    struct err e = ERR_INIT;
-    struct why_look look = {.interval_ms = 0};
     Hvd__JobStatus *status = calloc(j->host_count, sizeof *status);
     Hvd__JobStatus **list = calloc(j->host_count, sizeof(Hvd__JobStatus *));
-    for (uint32_t i = 0; status && list && i < j->host_count; i++) {
+    Hvd__Where **stacks = calloc(j->plan.size, sizeof(Hvd__Where *)), **next = stacks;
+    struct err e = ERR_INIT;
+    for (uint32_t i = 0; status && list && stacks && i < j->host_count; i++) {
         if (host_state(&j->host[i]) == HOST_CLOSED)
             continue;
         struct host_status *own = host_status_of(j, &j->host[i]);
         if (own->last[STATUS_WHY])
             why_printable(own->last[STATUS_WHY]);
-        hvd__job_status__init(list[look.now.count] = &status[i]);
-        fill_status(j, &j->host[i], STATUS_WHY, list[look.now.count++]);
+        hvd__job_status__init(list[look->now.count] = &status[i]);
+        fill_status(j, &j->host[i], STATUS_WHY, list[look->now.count++]);
+        add_stacks(j, &status[i], where, next);
+        next += status[i].where == next ? status[i].n_where : 0;
     }
-    look.now.host = list;
-    if (look.now.count > 0 && why_find(&look, &e) == 0)
-        say_why(j, &look);
-    why_free(&look);
+    look->now.host = list;
+    if (look->now.count == 0 || why_find(look, &e) != 0)
+        look->why.verdict = WHY_UNKNOWN;
+    free(stacks);
     free(list);
     free(status);
+}
+
+/* The sentence about what the hosts have answered to a question with `why`; false: there is none worth it. */
+static bool find_reason(struct job *j, Hvd__Where *const *where, char *text, size_t size)
+{
+    struct why_look look = {.interval_ms = 0};
+    judge_answers(j, where, &look);
+    enum why_verdict verdict = look.why.verdict;
+    bool found = verdict != WHY_HEALTHY && verdict != WHY_WORKING && verdict != WHY_UNKNOWN;
+    if (found)
+        snprintf(text, size, "%s%s%s%s", look.why.guess ? "perhaps: " : "", look.why.sentence,
+                 look.why.remedy[0] ? "; " : "", look.why.remedy);
+    why_free(&look);
+    return found;
+}
+
+static void explain_stall(void *ctx)
+{
+    struct job *j = ctx;
+    char text[WHY_SENTENCE + 300];
+    if (!find_reason(j, NULL, text, sizeof text))
+        return; /* the ranks have gone on meanwhile */
+    log_warning("%s", text);
+    if (state_of(j)->told++ == 0)
+        log_warning("hvdctl why %s shows where all ranks are", j->name);
+}
+
+void status_ask_why(struct job *j)
+{
+    if (state_of(j)->open)
+        on_refresh(j, STATUS_WHY);
+}
+
+bool status_why(struct job *j, Hvd__Where *const *where, char *text, size_t size)
+{
+    return state_of(j)->open && find_reason(j, where, text, size);
 }
 
 void status_say_why(struct job *j)

@@ -35,6 +35,15 @@ assert "asleep_in_c < main" in r[0]["where"][0]["stack"] and r[0]["where"][0]["p
 assert r[1]["where"][0]["name"] == "sleep" and r[1]["where"][0]["pid"] == r[1]["pid"]' "$T/report.json" 2> "$T/python" || fail "$(cat "$T/python" "$T/report.json")"
 }
 
+# As hvdctl why says it.
+case_the_reason_stands_first() {
+    hvd --timeout 4 -np 3 "$BUILD/tests/culprit" stop 1
+    expect_status 124
+    expect_err '^hvdrun: 2 ranks wait for [0-9.]+ s in allreduce "layer.1.weight" for rank 1 on localhost, which is stopped \(pid [0-9]+\); kill -CONT [0-9]+ on localhost lets it go on$'
+    hvd --timeout 4 -np 3 "$BUILD/tests/culprit" order 1
+    expect_err '^hvdrun: rank 1 on localhost is in allreduce "layer.2.weight", but ranks 0,2 on localhost are in allreduce "layer.1.weight" '
+}
+
 case_hosts_that_have_not_answered_when_the_time_is_over() {
     # shellcheck disable=SC2016
     printf '#!/bin/sh\ncase $1 in quick) exec sh -c "$2" ;; silent) exec sleep 60 ;; noisy) echo hello; exec sleep 60 ;; esac\n' > "$T/rsh"
