@@ -43,6 +43,7 @@ struct usage {
     char state; /* of the process itself, as in /proc/PID/stat; 0: it has gone */
     uint64_t cpu_ms;
     uint64_t memory_kib; /* resident; what processes share counts once for each */
+    uint64_t delay_ms;   /* of the process itself, ready and without a processor */
 };
 
 #define PROCESSES_MAX 256 /* of a worker that are looked at */
@@ -67,6 +68,9 @@ static struct usage usage_of_one(pid_t pid)
     u.cpu_ms = p.cpu_ms;
     if (read_proc(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1)
         u.memory_kib = (uint64_t)pages * ((uint64_t)sysconf(_SC_PAGESIZE) / 1024);
+    unsigned long long delay_ns;
+    if (read_proc(pid, "schedstat", text, sizeof text) && sscanf(text, "%*u %llu", &delay_ns) == 1)
+        u.delay_ms = delay_ns / NSEC_PER_MSEC;
     return u;
 }
 
@@ -156,6 +160,7 @@ static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankSt
         snprintf(state, size, "%s", inspect_state_word(u->state));
         r->cpu_ms = u->cpu_ms;
         r->memory_kib = u->memory_kib;
+        r->delay_ms = u->delay_ms;
         r->run_ms = ms_since(w->began);
         return;
     }

@@ -144,6 +144,22 @@ static void fill_stalls(const struct engine *engine, Hvd__Counters *out, Hvd__St
     }
 }
 
+static void fill_ranks(const struct engine *engine, Hvd__Counters *out, Hvd__RankTime *item,
+                       Hvd__RankTime **list)
+{
+    out->rank = list;
+    for (; out->n_rank < engine->workers.members; out->n_rank++) {
+        Hvd__RankTime *r = list[out->n_rank] = &item[out->n_rank];
+        hvd__rank_time__init(r);
+        r->rank = engine->host[engine->self].rank[out->n_rank];
+        for (uint8_t kind = 0; kind < SHM_KINDS; kind++) {
+            struct counted c = count_of(engine, (uint32_t)out->n_rank, kind);
+            r->operations += c.operations;
+            r->ns += c.ns;
+        }
+    }
+}
+
 /* The hosts by themselves, as many as are told; of the others the sum. */
 static void fill_traffic(const struct engine *engine, Hvd__Counters *out, Hvd__PeerTraffic *item,
                          Hvd__PeerTraffic **list)
@@ -188,10 +204,16 @@ static void tell_counters(struct engine *engine, struct pending *pending)
     fill_stalls(engine, &counters, stall, stalls, waits);
     if (pending)
         pending_fill(engine, pending, &counters);
+    Hvd__RankTime *rank = calloc(engine->workers.members, sizeof *rank);
+    Hvd__RankTime **ranks = calloc(engine->workers.members, sizeof(Hvd__RankTime *));
+    if (rank && ranks)
+        fill_ranks(engine, &counters, rank, ranks);
     message.body_case = HVD__ENGINE__BODY_COUNTERS;
     message.counters = &counters;
     if (engine_send(engine, &message, &e) != 0)
         log_debug("the session will not know what was counted: %s", e.text);
+    free(rank);
+    free(ranks);
 }
 
 void counters_tell(struct engine *engine)

@@ -23,15 +23,21 @@ static const Hvd__Where *where_of(const Hvd__JobStatus *s, uint32_t worker)
     return NULL;
 }
 
+static const Hvd__JobStatus *host_before(const struct why_look *l, const Hvd__JobStatus *s)
+{
+    for (size_t i = 0; i < l->before.count; i++)
+        if (l->before.host[i]->host_index == s->host_index)
+            return l->before.host[i];
+    return NULL;
+}
+
 static const Hvd__RankStatus *rank_before(const struct why_look *l, const Hvd__JobStatus *s,
                                           const Hvd__RankStatus *r)
 {
-    for (size_t i = 0; i < l->before.count; i++) {
-        const Hvd__JobStatus *b = l->before.host[i];
-        for (size_t k = 0; b->host_index == s->host_index && k < b->n_rank; k++)
-            if (b->rank[k]->rank == r->rank)
-                return b->rank[k];
-    }
+    const Hvd__JobStatus *then = host_before(l, s);
+    for (size_t i = 0; then && i < then->n_rank; i++)
+        if (then->rank[i]->rank == r->rank)
+            return then->rank[i];
     return NULL;
 }
 
@@ -44,6 +50,32 @@ static const char *state_of(const Hvd__RankStatus *r, const Hvd__RankStatus *bef
         return before->state;
     bool same = where && where->n_process > 0 && where->process[0]->pid == r->pid;
     return same ? where->process[0]->state : r->state;
+}
+
+static uint64_t ns_in_operations(const Hvd__JobStatus *s, uint32_t rank)
+{
+    for (size_t i = 0; s && s->counters && i < s->counters->n_rank; i++)
+        if (s->counters->rank[i]->rank == rank)
+            return s->counters->rank[i]->ns;
+    return 0;
+}
+
+static double share_of(uint64_t now, uint64_t before, uint64_t ms)
+{
+    return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
+}
+
+/* The tools take their time between the two looks, so a rank's own time counts. Its engine was asked before
+ * the tools. */
+static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct why_rank *out,
+                       const Hvd__RankStatus *r, const Hvd__RankStatus *before)
+{
+    uint64_t ms = r->run_ms - before->run_ms;
+    const Hvd__JobStatus *then = host_before(l, s);
+    out->computes = share_of(r->cpu_ms, before->cpu_ms, ms);
+    out->delayed = share_of(r->delay_ms, before->delay_ms, ms);
+    out->in_operations = share_of(ns_in_operations(s, out->rank) / 1000,
+                                  ns_in_operations(then, out->rank) / 1000, l->interval_ms * 1000);
 }
 
 static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
@@ -61,8 +93,8 @@ static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
                                                 .initialized = r->initialized,
                                                 .shut_down = r->shut_down,
                                                 .where = where_of(s, r->rank)};
-        if (before && r->cpu_ms > before->cpu_ms)
-            l->job.rank[number].cpu_ms = r->cpu_ms - before->cpu_ms;
+        if (before && r->run_ms > before->run_ms)
+            add_shares(l, s, &l->job.rank[number], r, before);
     }
 }
 

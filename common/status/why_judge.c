@@ -6,10 +6,11 @@
 
 #include "common/status/where_text.h"
 
-#define STUCK_MS  1000 /* an operation that is pending for less is on its way */
-#define SLOW_MS   10000
-#define BUSY      0.5 /* of a processor: the rank computes */
-#define CALL_SIZE 80
+#define STUCK_MS   1000 /* an operation that is pending for less is on its way */
+#define SLOW_MS    10000
+#define BUSY       0.5 /* of a processor: the rank computes */
+#define SLOW_SHARE 0.2 /* of the time: in operations it is worth a word, without a processor it is a reason */
+#define CALL_SIZE  80
 
 const char *why_word(enum why_verdict verdict)
 {
@@ -71,11 +72,6 @@ static void quote_stack(const struct why_rank *r, char *text, size_t size)
         snprintf(text, size, ", at %.*s%s", length < 200 ? length : 200, p->stack, length > 200 ? "..." : "");
 }
 
-static double processor_share(const struct why_job *job, const struct why_rank *r)
-{
-    return job->interval_ms ? (double)r->cpu_ms / (double)job->interval_ms : 0;
-}
-
 /* The rank's own process at both looks, since a process is in the kernel for a moment now and then. */
 static bool has_state(const struct why_rank *r, const char *word)
 {
@@ -111,8 +107,8 @@ static void describe_rank(const struct why_job *job, const struct why_rank *r, c
     else if (has_state(r, "uninterruptible"))
         snprintf(text, size, "waits in the kernel%s%.200s%s", p && *p->waits ? " in " : "", p ? p->waits : "",
                  pid);
-    else if (processor_share(job, r) >= BUSY)
-        snprintf(text, size, "computes (%.0f %% of a processor)%s%s", 100 * processor_share(job, r),
+    else if (r->computes >= BUSY)
+        snprintf(text, size, "computes (%.0f %% of a processor)%s%s", 100 * r->computes,
                  r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
     else
         snprintf(text, size, "%s%s%.200s%s",
@@ -436,6 +432,74 @@ static bool judge_stacks(const struct why_job *job, struct why *out)
 
 /* ---- the rest ------------------------------------------------------------------------------------------ */
 
+static int by_share(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The share that the rank in the middle spends in operations; negative: too few ranks, or no memory. */
+static double find_middle(const struct why_job *job)
+{
+    double *share = calloc(job->size ? job->size : 1, sizeof *share), middle = -1;
+    uint32_t n = 0;
+    for (uint32_t i = 0; share && i < job->size; i++)
+        if (job->rank[i].host && !job->rank[i].ended)
+            share[n++] = job->rank[i].in_operations;
+    if (n > 1) {
+        qsort(share, n, sizeof *share, by_share);
+        middle = share[n / 2];
+    }
+    free(share);
+    return middle;
+}
+
+static void explain_slowness(const struct why_rank *r, char *text, size_t size)
+{
+    if (r->delayed >= SLOW_SHARE)
+        snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * r->delayed);
+    else if (r->computes >= BUSY)
+        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * r->computes);
+    else
+        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * r->computes);
+}
+
+/* Ranks that spend much less time in operations than the one in the middle are waited for. They are no culprits:
+ * the job goes on. */
+static void name_slow_ranks(const struct why_job *job, struct why *out)
+{
+    uint8_t *slow = calloc(job->size ? job->size : 1, 1);
+    double middle = find_middle(job), most = 0;
+    uint32_t count = 0, slowest = 0;
+    char names[300];
+    for (uint32_t i = 0; slow && middle >= SLOW_SHARE && i < job->size; i++) {
+        const struct why_rank *r = &job->rank[i];
+        slow[i] = r->host && !r->ended && r->in_operations < middle / 2;
+        count += slow[i];
+        if (slow[i] && middle - r->in_operations > most) {
+            most = middle - r->in_operations;
+            slowest = i;
+        }
+    }
+    size_t n = strlen(out->sentence);
+    if (count > 0) {
+        const struct why_rank *r = &job->rank[slowest];
+        char reason[100];
+        name_ranks(job, slow, names, sizeof names);
+        explain_slowness(r, reason, sizeof reason);
+        snprintf(
+            out->sentence + n, sizeof out->sentence - n,
+            "; the others wait for %s: rank %u is in operations %.0f %% of the time, the rank in the middle "
+            "%.0f %%; %s",
+            names, slowest, 100 * r->in_operations, 100 * middle, reason);
+    } else if (middle >= 0) {
+        snprintf(out->sentence + n, sizeof out->sentence - n,
+                 "; no rank is much slower than the others, which are in operations %.0f %% of the time",
+                 100 * middle);
+    }
+    free(slow);
+}
+
 static bool judge_progress(const struct why_job *job, struct why *out)
 {
     if (job->ended == 0)
@@ -444,6 +508,7 @@ static bool judge_progress(const struct why_job *job, struct why *out)
     snprintf(out->sentence, sizeof out->sentence,
              "the job goes on: %llu operation%s ended in the last %.1f s", (unsigned long long)job->ended,
              job->ended == 1 ? "" : "s", (double)job->interval_ms / 1e3);
+    name_slow_ranks(job, out);
     return true;
 }
 
@@ -466,7 +531,7 @@ static void judge_rest(const struct why_job *job, struct why *out)
     uint32_t busy = 0, live = 0;
     for (uint32_t i = 0; i < job->size; i++) {
         live += job->rank[i].host && !job->rank[i].ended;
-        busy += !job->rank[i].ended && processor_share(job, &job->rank[i]) >= BUSY;
+        busy += !job->rank[i].ended && job->rank[i].computes >= BUSY;
     }
     out->verdict = busy > 0 && job->counted ? WHY_WORKING : WHY_UNKNOWN;
     snprintf(out->sentence, sizeof out->sentence, "%s: %u of %u ranks compute%s",

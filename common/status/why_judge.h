@@ -17,7 +17,10 @@ struct why_rank {
     uint32_t pid;
     const char *state; /* in words; how it ended */
     bool ended, initialized, shut_down;
-    uint64_t cpu_ms; /* during the interval */
+    /* Shares of the time between two looks: */
+    double computes;      /* of a processor, with the processes below it */
+    double delayed;       /* ready, without a processor */
+    double in_operations; /* of libhvd: mostly for others that are late */
     const Hvd__Where *where;
 };
 

@@ -11,7 +11,8 @@
  *   broadcast  the root of a broadcast does not come
  *   late       has not called hvd_init
  *   shutdown   does not call hvd_shutdown, but computes
- *   socket     reads from a socket             healthy   nothing: all go on */
+ *   socket     reads from a socket             healthy   nothing: all go on
+ *   slow       computes for 3 ms between rounds, the others for 1 ms, and all go on */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,6 +23,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/e2e/worker.h"
@@ -43,6 +45,18 @@ static void compute_for_ever(void)
 {
     for (volatile double x = 1;; x = x * 1.0000001 + 1e-9)
         ;
+}
+
+static void compute_for(int ms)
+{
+    struct timespec now, end;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    for (end.tv_nsec += (long)ms * 1000000; end.tv_nsec >= 1000000000; end.tv_nsec -= 1000000000)
+        end.tv_sec++;
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
 }
 
 static void read_for_ever(int fd)
@@ -150,13 +164,16 @@ int main(int argc, char **argv)
     must(hvd_init(), "hvd_init");
     if (strcmp(kind, "set") == 0)
         must(hvd_set_add(ranks, 2, &pair), "hvd_set_add");
-    for (int round = 0; round <= ROUNDS || strcmp(kind, "healthy") == 0; round++) {
+    bool endless = strcmp(kind, "healthy") == 0 || strcmp(kind, "slow") == 0;
+    for (int round = 0; round <= ROUNDS || endless; round++) {
         if (round == ROUNDS)
             printf("ready\n");
         fflush(stdout);
         train(culprit, round);
         if (strcmp(kind, "healthy") == 0)
             usleep(1000);
+        if (strcmp(kind, "slow") == 0)
+            compute_for(hvd_rank() == culprit ? 3 : 1);
     }
     if (strcmp(kind, "shutdown") == 0 && hvd_rank() == culprit)
         compute_for_ever();

@@ -53,7 +53,7 @@ case_the_beginning_and_the_end() {
 }
 
 case_a_job_that_goes_on() {
-    why healthy 4 2 '^the job goes on: [0-9]+ operations ended in the last 1.0 s$'
+    why healthy 4 2 '^the job goes on: [0-9]+ operations ended in the last 1.0 s; no rank is much slower '
     start --job-name json -np 2 "$CULPRIT" healthy 0
     until_out 20 ready 2
     "$CTL" why json --json > "$T/shown"
@@ -65,6 +65,10 @@ assert [rank["rank"] for rank in why["ranks"]] == [0, 1] and all(rank["host"] ==
 END
     "$CTL" kill json > /dev/null
     stop_status
+}
+
+case_a_rank_that_is_slow() {
+    why slow 2 1 '^the job goes on: .*; the others wait for rank 1 on localhost: rank 1 is in operations [0-9]+ % of the time, the rank in the middle [0-9]+ %; it '
 }
 
 slow_further_kinds() {

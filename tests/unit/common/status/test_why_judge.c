@@ -88,7 +88,7 @@ START_TEST(a_rank_that_does_not_come)
            "futex < reduce < main");
     set_up();
     add("x", 2000, "013", "2");
-    rank[2].cpu_ms = 990;
+    rank[2].computes = 0.99;
     expect(
         WHY_MISSING, "2",
         "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which computes (99 % of a processor), at "
@@ -157,22 +157,71 @@ START_TEST(jobs_that_go_on)
 {
     set_up();
     job.ended = 10;
-    expect(WHY_HEALTHY, "", "the job goes on: 10 operations ended in the last 1.0 s");
+    expect(WHY_HEALTHY, "",
+           "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
+           "which "
+           "are in operations 0 % of the time");
     set_up();
     job.ended = 10;
     add("x", 3000, "013", "2"); /* a slow rank, in a job of long steps */
-    expect(WHY_HEALTHY, "", "the job goes on: 10 operations ended in the last 1.0 s");
+    expect(WHY_HEALTHY, "",
+           "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
+           "which "
+           "are in operations 0 % of the time");
     set_up();
     add("x", 900, "013", "2");
-    rank[0].cpu_ms = rank[2].cpu_ms = 1000;
+    rank[0].computes = rank[2].computes = 1;
     expect(WHY_WORKING, "", "no rank waits for another in libhvd: 2 of 4 ranks compute");
     set_up(); /* in the kernel at one look */
     job.ended = 1;
     process[1].state = (char *)"uninterruptible";
-    expect(WHY_HEALTHY, "", "the job goes on: 1 operation ended in the last 1.0 s");
+    expect(WHY_HEALTHY, "",
+           "the job goes on: 1 operation ended in the last 1.0 s; no rank is much slower than the others, "
+           "which are "
+           "in operations 0 % of the time");
     set_up();
     process[1].state = (char *)"uninterruptible";
     expect(WHY_UNKNOWN, "", "no rank waits for another in libhvd: 0 of 4 ranks compute");
+}
+END_TEST
+
+START_TEST(ranks_that_are_slow)
+{
+    static const struct {
+        double computes, delayed;
+        const char *reason;
+    } cases[] = {
+        {0.97, 0.02, "it computes (97 % of a processor)"},
+        {0.5, 0.45, "it is ready and has no processor 45 % of the time"},
+        {0.1, 0.01, "it waits for something else (10 % of a processor)"},
+    };
+    char expected[300];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set_up();
+        job.ended = 50;
+        for (int k = 0; k < RANKS; k++)
+            rank[k].in_operations = k == 2 ? 0.05 : 0.6;
+        rank[2].computes = cases[i].computes;
+        rank[2].delayed = cases[i].delayed;
+        snprintf(expected, sizeof expected,
+                 "the job goes on: 50 operations ended in the last 1.0 s; the others wait for rank 2 on b: "
+                 "rank 2 is "
+                 "in operations 5 %% of the time, the rank in the middle 60 %%; %s",
+                 cases[i].reason);
+        expect(WHY_HEALTHY, "", expected);
+    }
+    set_up(); /* a whole host */
+    job.ended = 50;
+    for (int k = 0; k < RANKS; k++)
+        rank[k].in_operations = k >= 2 ? 0.05 * k : 0.6;
+    why_judge(&job, &why);
+    ck_assert_ptr_nonnull(
+        strstr(why.sentence, "the others wait for ranks 2,3 on b: rank 2 is in operations 10 %"));
+    set_up(); /* hardly any time in operations */
+    job.ended = 50;
+    rank[0].in_operations = 0.1;
+    why_judge(&job, &why);
+    ck_assert_ptr_null(strstr(why.sentence, "the others wait"));
 }
 END_TEST
 
@@ -214,7 +263,7 @@ START_TEST(programs_without_libhvd)
     job.counted = false;
     for (int i = 0; i < RANKS; i++)
         process[i].stack = (char *)(i == 3 ? "fread < load < main" : "poll < PMPI_Allreduce < main");
-    rank[3].cpu_ms = 600;
+    rank[3].computes = 0.6;
     expect(WHY_ELSEWHERE, "3",
            "3 ranks are in PMPI_Allreduce, and rank 3 on b not: rank 3 computes (60 % of a processor), at "
            "fread < load < main");
@@ -252,6 +301,7 @@ int main(void)
     tcase_add_test(t, another_order);
     tcase_add_test(t, the_end_of_a_chain);
     tcase_add_test(t, jobs_that_go_on);
+    tcase_add_test(t, ranks_that_are_slow);
     tcase_add_test(t, hosts_and_links);
     tcase_add_test(t, the_kernel);
     tcase_add_test(t, programs_without_libhvd);
