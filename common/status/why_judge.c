@@ -464,8 +464,8 @@ static void explain_slowness(const struct why_rank *r, char *text, size_t size)
         snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * r->computes);
 }
 
-/* Ranks that spend much less time in operations than the one in the middle are waited for. They are no culprits:
- * the job goes on. */
+/* Ranks that spend much less time in operations than the one in the middle are waited for. They are no
+ * culprits: the job goes on. */
 static void name_slow_ranks(const struct why_job *job, struct why *out)
 {
     uint8_t *slow = calloc(job->size ? job->size : 1, 1);
