@@ -8,8 +8,8 @@ BENCH_TOOLS += $(BUILD)/bench/hvd_first $(BUILD)/bench/waiting
 # Debian's, and those of MPICH5=DIRECTORY and OPENMPI5=DIRECTORY, each with bin/mpicc.
 MPICC_mpich := $(shell command -v mpicc.mpich)
 MPICC_openmpi := $(shell command -v mpicc.openmpi)
-MPICC_mpich5 := $(wildcard $(MPICH5)/bin/mpicc)
-MPICC_openmpi5 := $(wildcard $(OPENMPI5)/bin/mpicc)
+MPICC_mpich5 := $(if $(MPICH5),$(wildcard $(MPICH5)/bin/mpicc))
+MPICC_openmpi5 := $(if $(OPENMPI5),$(wildcard $(OPENMPI5)/bin/mpicc))
 BENCH_PEERS := $(foreach mpi,mpich openmpi mpich5 openmpi5,$(if $(MPICC_$(mpi)),\
     $(foreach program,ops start first waiting,$(BUILD)/bench/mpi_$(program).$(mpi))))
 export MPICH5 OPENMPI5
