@@ -6,7 +6,7 @@
 #include "common/protocol/message.h"
 #include "common/status/where_text.h"
 
-#define RANKS_MAX (1u << 20) /* of a job */
+#define RANKS_MAX 65536u /* of a job: a host that says more is not believed */
 
 /* ---- ranks --------------------------------------------------------------------------------------------- */
 

@@ -365,19 +365,30 @@ struct calls {
     uint8_t *known;          /* the rank has a stack */
 };
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 /* The call that most ranks are in, and how many are. */
 static uint32_t find_common(const struct why_job *job, const struct calls *c, const char **common)
 {
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < job->size; i++) {
-        uint32_t same = 0;
-        for (uint32_t k = 0; c->call[i][0] && k < job->size; k++)
-            same += strcmp(c->call[i], c->call[k]) == 0;
-        if (same > most) {
-            most = same;
-            *common = c->call[i];
+    const char **sorted = calloc(job->size ? job->size : 1, sizeof *sorted);
+    uint32_t n = 0, most = 0;
+    for (uint32_t i = 0; sorted && i < job->size; i++)
+        if (c->call[i][0])
+            sorted[n++] = c->call[i];
+    if (n > 0)
+        qsort(sorted, n, sizeof *sorted, by_text);
+    for (uint32_t i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && strcmp(sorted[i], sorted[next]) == 0; next++)
+            ;
+        if (next - i > most) {
+            most = next - i;
+            *common = sorted[i];
         }
     }
+    free(sorted);
     return most;
 }
 

@@ -75,6 +75,8 @@ static const char *on_host_status(struct job *j, struct host *h, const Hvd__Cont
     for (size_t i = 0; i < m->status->n_rank; i++)
         if (!job_rank_of_host(j, h, m->status->rank[i]->rank))
             return "it tells of ranks that it does not run";
+    if (m->status->n_rank > j->plan.size || m->status->n_where > m->status->n_rank)
+        return "it tells of more ranks than there are";
     for (size_t i = 0; i < m->status->n_where; i++)
         if (!job_rank_of_host(j, h, m->status->where[i]->rank))
             return "it tells where ranks are that it does not run";
@@ -184,25 +186,28 @@ void status_keep_output(struct job *j, const struct frame *f)
 
 /* ---- why ranks wait ------------------------------------------------------------------------------------ */
 
-/* Stacks that the status lacks, by number of the worker. */
-static void add_stacks(const struct job *j, Hvd__JobStatus *status, Hvd__Where *const *where,
-                       Hvd__Where **list)
+/* Stacks that the status lacks, by number of the worker, into the `room` places of `list`. Returns how many.
+ */
+static size_t add_stacks(const struct job *j, Hvd__JobStatus *status, Hvd__Where *const *where,
+                         Hvd__Where **list, size_t room)
 {
     if (!where || status->n_where > 0)
-        return;
+        return 0;
     status->where = list;
-    for (size_t i = 0; i < status->n_rank; i++) {
+    for (size_t i = 0; i < status->n_rank && status->n_where < room; i++) {
         uint32_t worker = status->rank[i]->rank;
         if (worker < j->plan.size && where[worker])
             list[status->n_where++] = where[worker];
     }
+    return status->n_where;
 }
 
 static void judge_answers(struct job *j, Hvd__Where *const *where, struct why_look *look)
 {
     Hvd__JobStatus *status = calloc(j->host_count, sizeof *status);
     Hvd__JobStatus **list = calloc(j->host_count, sizeof(Hvd__JobStatus *));
-    Hvd__Where **stacks = calloc(j->plan.size, sizeof(Hvd__Where *)), **next = stacks;
+    Hvd__Where **stacks = calloc(j->plan.size, sizeof(Hvd__Where *));
+    size_t used = 0;
     struct err e = ERR_INIT;
     for (uint32_t i = 0; status && list && stacks && i < j->host_count; i++) {
         if (host_state(&j->host[i]) == HOST_CLOSED)
@@ -212,8 +217,7 @@ static void judge_answers(struct job *j, Hvd__Where *const *where, struct why_lo
             why_printable(own->last[STATUS_WHY]);
         hvd__job_status__init(list[look->now.count] = &status[i]);
         fill_status(j, &j->host[i], STATUS_WHY, list[look->now.count++]);
-        add_stacks(j, &status[i], where, next);
-        next += status[i].where == next ? status[i].n_where : 0;
+        used += add_stacks(j, &status[i], where, stacks + used, j->plan.size - used);
     }
     look->now.host = list;
     if (look->now.count == 0 || why_find(look, &e) != 0)
