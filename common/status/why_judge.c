@@ -22,7 +22,7 @@ const char *why_word(enum why_verdict verdict)
 
 /* ---- words for ranks ----------------------------------------------------------------------------------- */
 
-static void accuse(struct why *out, uint32_t rank)
+static void accuse_rank(struct why *out, uint32_t rank)
 {
     if (!out->culprit[rank]++)
         out->culprits++;
@@ -116,7 +116,7 @@ static void describe_rank(const struct why_job *job, const struct why_rank *r, c
                  p && *p->waits ? "waits in " : "is ", p && *p->waits ? p->waits : r->state, stack);
 }
 
-static void advise(const struct why_job *job, struct why *out)
+static void add_remedy(const struct why_job *job, struct why *out)
 {
     uint32_t rank = first_of(out->culprit, job->size);
     const struct why_rank *r = rank < job->size ? &job->rank[rank] : NULL;
@@ -150,7 +150,8 @@ static bool is_stuck(const struct why_job *job, const struct why_operation *o)
     return o->ms == 0 || o->ms >= STUCK_MS;
 }
 
-static bool crosses(const struct why_job *job, const struct why_operation *a, const struct why_operation *b)
+static bool wait_crosswise(const struct why_job *job, const struct why_operation *a,
+                           const struct why_operation *b)
 {
     bool forth = false, back = false;
     for (uint32_t i = 0; i < job->size; i++) {
@@ -167,7 +168,7 @@ static bool judge_order(const struct why_job *job, struct why *out)
     for (size_t i = 0; i < job->operations && !a; i++)
         for (size_t k = i + 1; k < job->operations && !a; k++)
             if (is_stuck(job, &job->operation[i]) && is_stuck(job, &job->operation[k]) &&
-                crosses(job, &job->operation[i], &job->operation[k])) {
+                wait_crosswise(job, &job->operation[i], &job->operation[k])) {
                 a = &job->operation[i];
                 b = &job->operation[k];
             }
@@ -177,7 +178,7 @@ static bool judge_order(const struct why_job *job, struct why *out)
     char these[300], those[300], time[40];
     for (uint32_t i = 0; i < job->size; i++)
         if (few->arrived[i] && many->missing[i])
-            accuse(out, i);
+            accuse_rank(out, i);
     name_ranks(job, out->culprit, these, sizeof these);
     name_ranks(job, many->arrived, those, sizeof those);
     say_duration(many->ms, time, sizeof time);
@@ -264,7 +265,7 @@ static bool judge_missing(const struct why_job *job, struct why *out)
     const struct why_operation *o = root ? find_waiting_for(job, root) : NULL;
     for (uint32_t i = 0; o && i < job->size; i++)
         if (o->missing[i] && root[i])
-            accuse(out, i);
+            accuse_rank(out, i);
     free(root);
     if (!o)
         return false;
@@ -303,7 +304,7 @@ static bool judge_state(const struct why_job *job, struct why *out, const char *
     char names[300], does[560];
     for (uint32_t i = 0; i < job->size; i++)
         if (has_state(&job->rank[i], state))
-            accuse(out, i);
+            accuse_rank(out, i);
     if (out->culprits == 0)
         return false;
     const struct why_rank *r = &job->rank[first_of(out->culprit, job->size)];
@@ -329,7 +330,7 @@ static bool judge_start(const struct why_job *job, struct why *out)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
         if (!job->rank[i].initialized && job->rank[i].host)
-            accuse(out, i);
+            accuse_rank(out, i);
     if (out->culprits == 0)
         return false;
     const struct why_rank *r = &job->rank[first_of(out->culprit, job->size)];
@@ -409,7 +410,7 @@ static bool judge_calls(const struct why_job *job, struct why *out, const struct
     }
     for (uint32_t i = 0; i < job->size; i++)
         if (c->known[i] && strcmp(c->call[i], common) != 0)
-            accuse(out, i);
+            accuse_rank(out, i);
     uint32_t first = first_of(out->culprit, job->size);
     name_ranks(job, out->culprit, names, sizeof names);
     describe_rank(job, &job->rank[first], does, sizeof does);
@@ -529,7 +530,7 @@ static bool judge_silence(const struct why_job *job, struct why *out)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
         if (job->rank[i].host && strcmp(job->rank[i].host, job->silent[0]) == 0)
-            accuse(out, i);
+            accuse_rank(out, i);
     out->verdict = WHY_SILENT_HOST;
     snprintf(out->sentence, sizeof out->sentence, "host %.64s%s does not answer%s", job->silent[0],
              job->silents > 1 ? " and others" : "",
@@ -563,5 +564,5 @@ void why_judge(const struct why_job *job, struct why *out)
     if (!found)
         judge_rest(job, out);
     if (out->verdict != WHY_ORDER)
-        advise(job, out);
+        add_remedy(job, out);
 }

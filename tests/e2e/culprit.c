@@ -128,7 +128,7 @@ static void misbehave(void)
         must(hvd_barrier(NULL), "barrier");
 }
 
-static void train(int culprit, int round)
+static void train_round(int culprit, int round)
 {
     char name[40];
     float x = 1;
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
         if (round == ROUNDS)
             printf("ready\n");
         fflush(stdout);
-        train(culprit, round);
+        train_round(culprit, round);
         if (strcmp(kind, "healthy") == 0)
             usleep(1000);
         if (strcmp(kind, "slow") == 0)

@@ -51,7 +51,7 @@ static void set_up(void)
 }
 
 /* "01" are in it, "23" are not. */
-static void add(const char *tensor, uint64_t ms, const char *in, const char *out)
+static void add_operation(const char *tensor, uint64_t ms, const char *in, const char *out)
 {
     size_t n = job.operations++;
     operation[n] = (struct why_operation){
@@ -65,7 +65,7 @@ static void add(const char *tensor, uint64_t ms, const char *in, const char *out
         operation[n].expected += missing[n][i];
 }
 
-static void expect(enum why_verdict verdict, const char *culprits, const char *sentence)
+static void expect_why(enum why_verdict verdict, const char *culprits, const char *sentence)
 {
     char found[RANKS + 1] = "";
     why_judge(&job, &why);
@@ -81,26 +81,28 @@ static void expect(enum why_verdict verdict, const char *culprits, const char *s
 START_TEST(a_rank_that_does_not_come)
 {
     set_up();
-    add("x", 12345, "013", "2");
+    add_operation("x", 12345, "013", "2");
     process[2].waits = (char *)"read (pipe_read)";
-    expect(WHY_MISSING, "2",
-           "3 ranks wait for 12 s in allreduce \"x\" for rank 2 on b, which waits in read (pipe_read), at "
-           "futex < reduce < main");
+    expect_why(
+        WHY_MISSING, "2",
+        "3 ranks wait for 12 s in allreduce \"x\" for rank 2 on b, which waits in read (pipe_read), at "
+        "futex < reduce < main");
     set_up();
-    add("x", 2000, "013", "2");
+    add_operation("x", 2000, "013", "2");
     rank[2].computes = 0.99;
     expect(
         WHY_MISSING, "2",
         "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which computes (99 % of a processor), at "
         "futex < reduce < main");
     set_up();
-    add("x", 2000, "01", "23");
+    add_operation("x", 2000, "01", "23");
     rank[3].ended = true;
     rank[3].state = "exit status 0";
-    expect(WHY_MISSING, "23",
-           "2 ranks wait for 2.0 s in allreduce \"x\" for ranks 2,3 on b; rank 3 has ended (exit status 0)");
+    expect_why(
+        WHY_MISSING, "23",
+        "2 ranks wait for 2.0 s in allreduce \"x\" for ranks 2,3 on b; rank 3 has ended (exit status 0)");
     set_up();
-    add("x", 2000, "013", "2");
+    add_operation("x", 2000, "013", "2");
     rank[2] = (struct why_rank){.rank = 2, .state = "unknown"};
     expect(
         WHY_MISSING, "2",
@@ -112,27 +114,27 @@ END_TEST
 START_TEST(a_rank_that_is_stopped)
 {
     set_up();
-    add("x", 2000, "013", "2");
+    add_operation("x", 2000, "013", "2");
     rank[2].state = process[2].state = (char *)"stopped";
-    expect(WHY_STOPPED, "2",
-           "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which is stopped (pid 102)");
+    expect_why(WHY_STOPPED, "2",
+               "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which is stopped (pid 102)");
     ck_assert_str_eq(why.remedy, "kill -CONT 102 on b lets it go on");
     set_up(); /* nobody waits yet */
     rank[2].state = process[2].state = (char *)"stopped";
-    expect(WHY_STOPPED, "2", "rank 2 on b is stopped (pid 102)");
+    expect_why(WHY_STOPPED, "2", "rank 2 on b is stopped (pid 102)");
     set_up(); /* below a shell, which sleeps */
     process[2].state = (char *)"stopped";
     process[2].pid = 500;
     process[2].name = (char *)"python3";
-    expect(WHY_STOPPED, "2", "rank 2 on b has a process python3 (pid 500) that is stopped");
+    expect_why(WHY_STOPPED, "2", "rank 2 on b has a process python3 (pid 500) that is stopped");
 }
 END_TEST
 
 START_TEST(another_order)
 {
     set_up();
-    add("x", 3000, "013", "2");
-    add("y", 3000, "2", "013");
+    add_operation("x", 3000, "013", "2");
+    add_operation("y", 3000, "2", "013");
     expect(
         WHY_ORDER, "2",
         "rank 2 on b is in allreduce \"y\", but ranks 0,1,3 are in allreduce \"x\" for 3.0 s: the ranks call "
@@ -144,8 +146,8 @@ END_TEST
 START_TEST(the_end_of_a_chain)
 {
     set_up();
-    add("x", 3000, "01", "23");
-    add("y", 3000, "3", "2");
+    add_operation("x", 3000, "01", "23");
+    add_operation("y", 3000, "3", "2");
     expect(
         WHY_MISSING, "2",
         "1 rank waits for 3.0 s in allreduce \"y\" for rank 2 on b, which is sleeping, at futex < reduce < "
@@ -157,31 +159,34 @@ START_TEST(jobs_that_go_on)
 {
     set_up();
     job.ended = 10;
-    expect(WHY_HEALTHY, "",
-           "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
-           "which "
-           "are in operations 0 % of the time");
+    expect_why(
+        WHY_HEALTHY, "",
+        "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
+        "which "
+        "are in operations 0 % of the time");
     set_up();
     job.ended = 10;
-    add("x", 3000, "013", "2"); /* a slow rank, in a job of long steps */
-    expect(WHY_HEALTHY, "",
-           "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
-           "which "
-           "are in operations 0 % of the time");
+    add_operation("x", 3000, "013", "2"); /* a slow rank, in a job of long steps */
+    expect_why(
+        WHY_HEALTHY, "",
+        "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
+        "which "
+        "are in operations 0 % of the time");
     set_up();
-    add("x", 900, "013", "2");
+    add_operation("x", 900, "013", "2");
     rank[0].computes = rank[2].computes = 1;
-    expect(WHY_WORKING, "", "no rank waits for another in libhvd: 2 of 4 ranks compute");
+    expect_why(WHY_WORKING, "", "no rank waits for another in libhvd: 2 of 4 ranks compute");
     set_up(); /* in the kernel at one look */
     job.ended = 1;
     process[1].state = (char *)"uninterruptible";
-    expect(WHY_HEALTHY, "",
-           "the job goes on: 1 operation ended in the last 1.0 s; no rank is much slower than the others, "
-           "which are "
-           "in operations 0 % of the time");
+    expect_why(
+        WHY_HEALTHY, "",
+        "the job goes on: 1 operation ended in the last 1.0 s; no rank is much slower than the others, "
+        "which are "
+        "in operations 0 % of the time");
     set_up();
     process[1].state = (char *)"uninterruptible";
-    expect(WHY_UNKNOWN, "", "no rank waits for another in libhvd: 0 of 4 ranks compute");
+    expect_why(WHY_UNKNOWN, "", "no rank waits for another in libhvd: 0 of 4 ranks compute");
 }
 END_TEST
 
@@ -208,7 +213,7 @@ START_TEST(ranks_that_are_slow)
                  "rank 2 is "
                  "in operations 5 %% of the time, the rank in the middle 60 %%; %s",
                  cases[i].reason);
-        expect(WHY_HEALTHY, "", expected);
+        expect_why(WHY_HEALTHY, "", expected);
     }
     set_up(); /* a whole host */
     job.ended = 50;
@@ -230,14 +235,15 @@ START_TEST(hosts_and_links)
     set_up();
     silent[0] = "b";
     job.silents = 1;
-    add("x", 3000, "01", "23");
-    expect(WHY_SILENT_HOST, "23", "host b does not answer: it is cut off, or its session is stopped");
+    add_operation("x", 3000, "01", "23");
+    expect_why(WHY_SILENT_HOST, "23", "host b does not answer: it is cut off, or its session is stopped");
     set_up();
-    add("x", 3000, "0123", "");
+    add_operation("x", 3000, "0123", "");
     job.bytes = 2500000;
-    expect(WHY_MOVING, "",
-           "all 4 ranks are in allreduce \"x\" for 3.0 s; 2.5 MB went between hosts in the last 1.0 s: the "
-           "operation is under way");
+    expect_why(
+        WHY_MOVING, "",
+        "all 4 ranks are in allreduce \"x\" for 3.0 s; 2.5 MB went between hosts in the last 1.0 s: the "
+        "operation is under way");
 }
 END_TEST
 
@@ -247,7 +253,8 @@ START_TEST(the_kernel)
     job.counted = false;
     rank[1].state = process[1].state = (char *)"uninterruptible";
     process[1].waits = (char *)"read (folio_wait_bit) of /data/x";
-    expect(WHY_KERNEL, "1", "rank 1 on a waits in the kernel in read (folio_wait_bit) of /data/x (pid 101)");
+    expect_why(WHY_KERNEL, "1",
+               "rank 1 on a waits in the kernel in read (folio_wait_bit) of /data/x (pid 101)");
     ck_assert_ptr_nonnull(strstr(why.remedy, "file system or device on a"));
 }
 END_TEST
@@ -258,21 +265,24 @@ START_TEST(programs_without_libhvd)
     job.counted = false;
     for (int i = 0; i < RANKS; i++)
         process[i].stack = (char *)"poll < opal_progress < ompi_request_wait < PMPI_Allreduce < step < main";
-    expect(WHY_UNKNOWN, "", "all 4 ranks are in PMPI_Allreduce: the stacks do not say for whom they wait");
+    expect_why(WHY_UNKNOWN, "",
+               "all 4 ranks are in PMPI_Allreduce: the stacks do not say for whom they wait");
     set_up();
     job.counted = false;
     for (int i = 0; i < RANKS; i++)
         process[i].stack = (char *)(i == 3 ? "fread < load < main" : "poll < PMPI_Allreduce < main");
     rank[3].computes = 0.6;
-    expect(WHY_ELSEWHERE, "3",
-           "3 ranks are in PMPI_Allreduce, and rank 3 on b not: rank 3 computes (60 % of a processor), at "
-           "fread < load < main");
+    expect_why(
+        WHY_ELSEWHERE, "3",
+        "3 ranks are in PMPI_Allreduce, and rank 3 on b not: rank 3 computes (60 % of a processor), at "
+        "fread < load < main");
     ck_assert(why.guess);
     set_up();
     job.counted = false;
     for (int i = 0; i < RANKS; i++)
         process[i].stack = (char *)(i == 3 ? "poll < PMPI_Barrier < main" : "poll < PMPI_Allreduce < main");
-    expect(WHY_ELSEWHERE, "3", "rank 3 on b is in PMPI_Barrier, and the other 3 ranks are in PMPI_Allreduce");
+    expect_why(WHY_ELSEWHERE, "3",
+               "rank 3 on b is in PMPI_Barrier, and the other 3 ranks are in PMPI_Allreduce");
 }
 END_TEST
 
