@@ -36,7 +36,7 @@ int ctl_leave(const struct ctl_config *c, const struct ctl_job *job, struct err 
 /* The same for all elastic jobs of this host; tells of each that it asks. */
 void ctl_leave_all(const struct ctl_config *c);
 
-/* why.c: why does the job not go on? */
+/* why.c: the reason why the job does not go on. */
 int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
 
 /* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns

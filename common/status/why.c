@@ -132,7 +132,7 @@ static struct why_operation *find_operation(struct why_look *l, const Hvd__Pendi
     return &l->operation[j->operations++];
 }
 
-static void mark(uint8_t *ranks, uint32_t size, const uint32_t *list, size_t count, uint8_t value)
+static void mark_ranks(uint8_t *ranks, uint32_t size, const uint32_t *list, size_t count, uint8_t value)
 {
     for (size_t i = 0; i < count; i++)
         if (list[i] < size)
@@ -148,8 +148,8 @@ static void add_operations(struct why_look *l, const Hvd__JobStatus *s)
             continue;
         o->ms = p->ms > o->ms ? p->ms : o->ms;
         if (o->here == 0)
-            mark(o->missing, l->job.size, p->member, p->n_member, 1);
-        mark(o->arrived, l->job.size, p->arrived, p->n_arrived, 1);
+            mark_ranks(o->missing, l->job.size, p->member, p->n_member, 1);
+        mark_ranks(o->arrived, l->job.size, p->arrived, p->n_arrived, 1);
         o->here += (uint32_t)p->n_arrived;
     }
 }

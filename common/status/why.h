@@ -1,4 +1,4 @@
-/* Why does a job not go on? The words of its hosts about it, put together and judged. */
+/* The reason why a job does not go on: the words of its hosts, put together and judged. */
 #pragma once
 
 #include <stddef.h>

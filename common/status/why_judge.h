@@ -1,4 +1,4 @@
-/* Why does a job not go on? A judgement of what the sessions have told. Pure.
+/* The judgement why a job does not go on, from what the sessions have told. Pure.
  *
  * Evidence in the order of its weight: a host that does not answer; operations of libhvd that ranks wait in,
  * with the ranks that are not in them; ranks that are stopped or wait in the kernel; and, for programs

@@ -99,7 +99,7 @@ static void wait_for_child(void)
     waitpid(child, NULL, 0);
 }
 
-static void misbehave(void)
+static void be_culprit(void)
 {
     int fd[2];
     float x = 1;
@@ -136,18 +136,18 @@ static void train_round(int culprit, int round)
     if (round == ROUNDS && strcmp(kind, "set") == 0 && (hvd_rank() == 0 || hvd_rank() == culprit)) {
         const hvd_options in_pair = {.set = pair};
         if (hvd_rank() == culprit)
-            misbehave();
+            be_culprit();
         must(hvd_allreduce("pair", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &in_pair), "pair");
     }
     if (round == ROUNDS && strcmp(kind, "broadcast") == 0) {
         if (hvd_rank() == culprit)
-            misbehave();
+            be_culprit();
         must(hvd_broadcast("start", &x, 1, HVD_FLOAT32, culprit, NULL), "start");
     }
     for (int layer = 0; layer < LAYERS; layer++) {
         snprintf(name, sizeof name, "layer.%d.weight", layer);
         if (round == ROUNDS && layer == 1 && hvd_rank() == culprit)
-            misbehave();
+            be_culprit();
         reduce_layer(name);
     }
 }

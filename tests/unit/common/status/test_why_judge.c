@@ -90,7 +90,7 @@ START_TEST(a_rank_that_does_not_come)
     set_up();
     add_operation("x", 2000, "013", "2");
     rank[2].computes = 0.99;
-    expect(
+    expect_why(
         WHY_MISSING, "2",
         "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which computes (99 % of a processor), at "
         "futex < reduce < main");
@@ -104,7 +104,7 @@ START_TEST(a_rank_that_does_not_come)
     set_up();
     add_operation("x", 2000, "013", "2");
     rank[2] = (struct why_rank){.rank = 2, .state = "unknown"};
-    expect(
+    expect_why(
         WHY_MISSING, "2",
         "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2, which is on a host that has told nothing of "
         "it");
@@ -135,7 +135,7 @@ START_TEST(another_order)
     set_up();
     add_operation("x", 3000, "013", "2");
     add_operation("y", 3000, "2", "013");
-    expect(
+    expect_why(
         WHY_ORDER, "2",
         "rank 2 on b is in allreduce \"y\", but ranks 0,1,3 are in allreduce \"x\" for 3.0 s: the ranks call "
         "their operations in different orders");
@@ -148,7 +148,7 @@ START_TEST(the_end_of_a_chain)
     set_up();
     add_operation("x", 3000, "01", "23");
     add_operation("y", 3000, "3", "2");
-    expect(
+    expect_why(
         WHY_MISSING, "2",
         "1 rank waits for 3.0 s in allreduce \"y\" for rank 2 on b, which is sleeping, at futex < reduce < "
         "main; 2 more ranks wait behind that");
