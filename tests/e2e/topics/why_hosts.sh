@@ -26,7 +26,7 @@ case_a_rank_of_the_other_host() {
     why stop 3 "^3 ranks wait for [0-9.]+ s in allreduce \"layer.1.weight\" for rank 3 on $H2, which is stopped"
 }
 
-case_another_order() {
+slow_another_order() {
     why order 3 "^rank 3 on $H2 is in allreduce \"layer.2.weight\", but ranks 0-2 are in allreduce \"layer.1.weight\""
 }
 
@@ -35,11 +35,11 @@ case_an_operation_of_one_host() {
     why extra 2 "^rank 2 on $H2 is in allreduce \"validation\", but ranks 0,1,3 are in allreduce \"layer.1.weight\""
 }
 
-case_a_chain() {
+slow_a_chain() {
     why set 3 "^1 rank waits for [0-9.]+ s in allreduce \"pair\" for rank 3 on $H2, .*; [23] more ranks wait behind that$"
 }
 
-case_a_rank_that_has_not_begun() {
+slow_a_rank_that_has_not_begun() {
     why late 2 "for rank 2 on $H2, which has not called hvd_init; it waits in "
 }
 
