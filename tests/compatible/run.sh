@@ -33,8 +33,8 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-02b0c09e | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 21 | SHM_VERSION 21: sets that outlive a change of the ranks
-02b0c09e | abi + hvdrun of present, libhvd of base: the control region has layout 21, this libhvd speaks 16 | SHM_VERSION 21: sets that outlive a change of the ranks
+44dd37f8 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 22 | SHM_VERSION 22: the engine's processor
+44dd37f8 | abi + hvdrun of present, libhvd of base: the control region has layout 22, this libhvd speaks 16 | SHM_VERSION 22: the engine's processor
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
@@ -94,6 +94,41 @@ e277fec | abi + hvd_options: /*     28 | an _async call as fast as a blocking on
 57d713a5 | env + job *, rank *: TORCHELASTIC_RUN_ID | torchrun sets it
 57d713a5 | env + job *, rank *: TORCHELASTIC_USE_AGENT_STORE | torchrun sets it
 57d713a5 | env + job *, rank *: TORCH_NCCL_ASYNC_ERROR_HANDLING | torchrun sets it
+aa47744f | options + hvdctl --bash-completion: | completion of hvdctl
+aa47744f | options + hvdctl --fish-completion: | completion for fish
+aa47744f | options + hvdctl --zsh-completion: | completion for zsh
+aa47744f | options + hvdrun --fish-completion: | completion for fish
+aa47744f | options + hvdrun --zsh-completion: | completion for zsh
+aa47744f | options + hvdrun help elastic | help for those who come from there
+aa47744f | options + hvdrun help horovod | help for those who come from there
+aa47744f | options + hvdrun help mpi | help for those who come from there
+aa47744f | options + hvdrun help slurm | help for those who come from there
+aa47744f | options + hvdrun help ssh | help for those who come from there
+aa47744f | options + hvdrun help tensorflow | help for those who come from there
+2f7bff17 | options + hvdrun --job-name: | names that people give
+2f7bff17 | exits - hvdctl ps more: 2 | hvdctl ps HOST
+2f7bff17 | exits + hvdctl ps more: 255 | hvdctl ps HOST: the status of ssh
+03907768 | options + hvdrun --no-log-hide-timestamp: | horovodrun's name
+03907768 | options - hvdrun --log-with-timestamp: | horovodrun's name --no-log-hide-timestamp
+03907768 | options + hvdrun --start-timeout: | horovodrun's variable
+03907768 | options - hvdrun --start-timeout: | horovodrun's variable
+03907768 | options + hvdrun takes key gloo|mpi | horovodrun's key
+03907768 | options + hvdrun takes key logging.hide_timestamp | horovodrun's key
+03907768 | exits - echo 'no_such_key: 2' > c.yaml; hvdrun --config-file c.yaml true: 2 | as horovodrun, with a warning
+03907768 | exits + echo 'no_such_key: 2' > c.yaml; hvdrun --config-file c.yaml true: 0 | as horovodrun, with a warning
+f4f798d5 | options + hvdrun --resolve-timeout: | a mistyped host fails soon
+f4f798d5 | options + hvdrun refuses --allow-run-as-root, | options of others are answered
+f4f798d5 | options + hvdrun refuses -f | options of others are answered
+f4f798d5 | options + hvdrun refuses -genv, | options of others are answered
+f4f798d5 | options + hvdrun refuses -genvall, | options of others are answered
+f4f798d5 | options + hvdrun refuses -m, | options of others are answered
+f4f798d5 | options + hvdrun refuses -machinefile, | options of others are answered
+f4f798d5 | options + hvdrun refuses -mca, | options of others are answered
+f4f798d5 | options + hvdrun refuses -npernode, | options of others are answered
+f4f798d5 | options + hvdrun refuses -ppn, | options of others are answered
+f4f798d5 | exits - hvdrun -np 2 --report /no/such/directory/r.json true: 0 | a report that cannot be written is refused before the start
+f4f798d5 | exits + hvdrun -np 2 --report /no/such/directory/r.json true: 2 | a report that cannot be written is refused before the start
+4be24e39 | env + job *, rank *: OMPI_MCA_initial_wdir= | Open MPI's launcher sets it
 END
 }
 
