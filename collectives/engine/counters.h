@@ -6,9 +6,9 @@
 
 extern const struct engine_part counters_part;
 
-/* Answers the session's question; the second one with the operations that ranks of this host are in now, for
- * a person who asks why the job hangs. */
+/* Answers the session's question. */
 void counters_tell(struct engine *engine);
+/* The same, with the operations that ranks of this host are in now. */
 void counters_tell_pending(struct engine *engine);
 
 /* pending.c: these operations. */

@@ -183,7 +183,6 @@ static bool judge_order(const struct why_job *job, struct why *out)
     name_ranks(job, many->arrived, those, sizeof those);
     say_duration(many->ms, time, sizeof time);
     out->verdict = WHY_ORDER;
-    out->operation = few;
     snprintf(
         out->sentence, sizeof out->sentence,
         "%s %s in %s \"%.120s\", but %s %s in %s \"%.120s\"%s: the ranks call their operations in different "
@@ -271,7 +270,6 @@ static bool judge_missing(const struct why_job *job, struct why *out)
         return false;
     out->verdict =
         has_state(&job->rank[choose_witness(job, out->culprit)], "stopped") ? WHY_STOPPED : WHY_MISSING;
-    out->operation = o;
     say_missing(job, out, o);
     return true;
 }
@@ -288,7 +286,6 @@ static bool judge_moving(const struct why_job *job, struct why *out)
         return false;
     say_duration(o->ms, time, sizeof time);
     out->verdict = WHY_MOVING;
-    out->operation = o;
     snprintf(out->sentence, sizeof out->sentence,
              "all %u ranks are in %s \"%.120s\"%s; %.1f MB went between hosts in the last %.1f s%s", o->here,
              o->kind, o->tensor, time, (double)job->bytes / 1e6, (double)job->interval_ms / 1e3,
@@ -298,34 +295,43 @@ static bool judge_moving(const struct why_job *job, struct why *out)
 
 /* ---- processes ----------------------------------------------------------------------------------------- */
 
+/* The accused, and the state of the first of them. */
+struct accused {
+    char names[300], does[600];
+    uint32_t first;
+};
+
+static struct accused describe_accused(const struct why_job *job, const struct why *out)
+{
+    struct accused a = {.first = first_of(out->culprit, job->size)};
+    name_ranks(job, out->culprit, a.names, sizeof a.names);
+    describe_rank(job, &job->rank[a.first], a.does, sizeof a.does);
+    return a;
+}
+
 static bool judge_state(const struct why_job *job, struct why *out, const char *state,
                         enum why_verdict verdict)
 {
-    char names[300], does[560];
     for (uint32_t i = 0; i < job->size; i++)
         if (has_state(&job->rank[i], state))
             accuse_rank(out, i);
     if (out->culprits == 0)
         return false;
-    const struct why_rank *r = &job->rank[first_of(out->culprit, job->size)];
-    name_ranks(job, out->culprit, names, sizeof names);
-    describe_rank(job, r, does, sizeof does);
+    struct accused a = describe_accused(job, out);
     out->verdict = verdict;
     if (out->culprits == 1)
-        snprintf(out->sentence, sizeof out->sentence, "%s %s", names, does);
+        snprintf(out->sentence, sizeof out->sentence, "%s %s", a.names, a.does);
     else
-        snprintf(out->sentence, sizeof out->sentence, "%s cannot go on: rank %u %s", names, r->rank, does);
+        snprintf(out->sentence, sizeof out->sentence, "%s cannot go on: rank %u %s", a.names, a.first,
+                 a.does);
     return true;
 }
 
 static bool judge_start(const struct why_job *job, struct why *out)
 {
-    uint32_t started = 0, live = 0;
-    char names[300], does[560];
-    for (uint32_t i = 0; i < job->size; i++) {
-        live += job->rank[i].host && !job->rank[i].ended;
+    uint32_t started = 0;
+    for (uint32_t i = 0; i < job->size; i++)
         started += job->rank[i].initialized;
-    }
     if (started == 0 || started == job->size)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
@@ -333,12 +339,10 @@ static bool judge_start(const struct why_job *job, struct why *out)
             accuse_rank(out, i);
     if (out->culprits == 0)
         return false;
-    const struct why_rank *r = &job->rank[first_of(out->culprit, job->size)];
-    name_ranks(job, out->culprit, names, sizeof names);
-    describe_rank(job, r, does, sizeof does);
+    struct accused a = describe_accused(job, out);
     out->verdict = WHY_STARTING;
     snprintf(out->sentence, sizeof out->sentence, "%u of %u ranks wait in hvd_init for %s; rank %u %s",
-             started, job->size, names, r->rank, does);
+             started, job->size, a.names, a.first, a.does);
     return true;
 }
 
@@ -397,12 +401,11 @@ static bool judge_calls(const struct why_job *job, struct why *out, const struct
 {
     const char *common = "";
     uint32_t known = 0, most = find_common(job, c, &common);
-    char names[300], does[560];
     for (uint32_t i = 0; i < job->size; i++)
         known += c->known[i];
-    if (most == 0 || most == known || 2 * most <= known) {
-        if (most == 0 || most != known)
-            return false;
+    if (2 * most <= known)
+        return false;
+    if (most == known) {
         out->verdict = WHY_UNKNOWN;
         snprintf(out->sentence, sizeof out->sentence,
                  "all %u ranks are in %s: the stacks do not say for whom they wait", most, common);
@@ -411,17 +414,15 @@ static bool judge_calls(const struct why_job *job, struct why *out, const struct
     for (uint32_t i = 0; i < job->size; i++)
         if (c->known[i] && strcmp(c->call[i], common) != 0)
             accuse_rank(out, i);
-    uint32_t first = first_of(out->culprit, job->size);
-    name_ranks(job, out->culprit, names, sizeof names);
-    describe_rank(job, &job->rank[first], does, sizeof does);
+    struct accused a = describe_accused(job, out);
     out->verdict = WHY_ELSEWHERE;
     out->guess = true;
-    if (c->call[first][0])
-        snprintf(out->sentence, sizeof out->sentence, "%s %s in %s, and the other %u ranks are in %s", names,
-                 out->culprits == 1 ? "is" : "are", c->call[first], most, common);
+    if (c->call[a.first][0])
+        snprintf(out->sentence, sizeof out->sentence, "%s %s in %s, and the other %u ranks are in %s",
+                 a.names, out->culprits == 1 ? "is" : "are", c->call[a.first], most, common);
     else
         snprintf(out->sentence, sizeof out->sentence, "%u ranks are in %s, and %s not: rank %u %s", most,
-                 common, names, first, does);
+                 common, a.names, a.first, a.does);
     return true;
 }
 

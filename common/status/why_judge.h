@@ -68,9 +68,8 @@ struct why {
     bool guess;
     uint8_t *culprit; /* [size] */
     uint32_t culprits;
-    const struct why_operation *operation; /* NULL: none is the reason */
-    char sentence[WHY_SENTENCE];           /* the culprit and the evidence */
-    char remedy[256];                      /* may be empty */
+    char sentence[WHY_SENTENCE]; /* the culprit and the evidence */
+    char remedy[256];            /* may be empty */
 };
 
 /* A word for programs: "stopped", "missing". */

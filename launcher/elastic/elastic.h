@@ -32,6 +32,6 @@ uint32_t *elastic_workers_of(const struct job *j, uint32_t host, uint32_t *count
 struct outcome *elastic_outcome(struct job *j, uint32_t rank);
 /* The host has closed with an error. true: the job outlives that, and the user knows. */
 bool elastic_survives_host(struct job *j, struct host *h);
-/* Changes the number of ranks. `by` names the user who asks. Returns NULL when the change begins. Otherwise
- * the sentence that is returned says why not; it may lie in `why`. */
+/* Changes the number of ranks for the user `by`. NULL: the change begins. Otherwise returns a sentence with
+ * the reason against it, which may lie in `why`. */
 const char *elastic_ask_resize(struct job *j, uint32_t ranks, const char *by, char *why, size_t size);

@@ -177,22 +177,23 @@ case_nccl_is_required_and_there() {
     expect_count 0 'NCCL' "$T/err"
 }
 
-# What is given up is ended before the process is.
-# NCCL's threads are waited for at the end, but not for ever.
-case_an_abort_that_takes_too_long() {
+# After a communicator that rank 0 ends, which takes NCCL so many milliseconds.
+with_slow_abort() { # MILLISECONDS
     [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
-    export HVD_DOUBLE_FAIL=ncclCommInitRankConfig@1:1 HVD_DOUBLE_SLOW=ncclCommAbort@0:30000
+    export HVD_DOUBLE_FAIL=ncclCommInitRankConfig@1:1 HVD_DOUBLE_SLOW=ncclCommAbort@0:$1
     wrong 2 2 staged 1
     expect_status 0
     expect_count 2 '^rank [01]: all right$' "$T/out"
+}
+
+# NCCL's threads are waited for at the end, but not for ever.
+case_an_abort_that_takes_too_long() {
+    with_slow_abort 30000
     [ "$SECONDS" -lt 20 ] || fail "the end took $SECONDS s"
 }
 
+# What is given up is ended before the process is.
 case_an_abort_that_takes_its_time() {
-    [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
-    export HVD_DOUBLE_FAIL=ncclCommInitRankConfig@1:1 HVD_DOUBLE_SLOW=ncclCommAbort@0:1200
-    wrong 2 2 staged 1
-    expect_status 0
-    expect_count 2 '^rank [01]: all right$' "$T/out"
+    with_slow_abort 1200
     expect_same 0 "$(gpu_calls 'left communicator')" 'communicators that the process left behind'
 }

@@ -190,6 +190,18 @@ START_TEST(jobs_that_go_on)
 }
 END_TEST
 
+START_TEST(ranks_that_have_not_begun)
+{
+    set_up();
+    rank[2].initialized = false;
+    process[2].waits = (char *)"read (pipe_read)";
+    expect_why(
+        WHY_STARTING, "2",
+        "3 of 4 ranks wait in hvd_init for rank 2 on b; rank 2 has not called hvd_init; it waits in read "
+        "(pipe_read), at futex < reduce < main");
+}
+END_TEST
+
 START_TEST(ranks_that_are_slow)
 {
     static const struct {
@@ -311,6 +323,7 @@ int main(void)
     tcase_add_test(t, another_order);
     tcase_add_test(t, the_end_of_a_chain);
     tcase_add_test(t, jobs_that_go_on);
+    tcase_add_test(t, ranks_that_have_not_begun);
     tcase_add_test(t, ranks_that_are_slow);
     tcase_add_test(t, hosts_and_links);
     tcase_add_test(t, the_kernel);
