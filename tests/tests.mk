@@ -228,10 +228,10 @@ unit-parts: $(UNIT) $(CONTAIN)
 
 check-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
-	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure,python countdown e2e:alone faults-quick
+	@$(TESTED_BY) tests/run.sh unit e2e:hosts,sim,structure+e2e:local,python countdown e2e:alone faults-quick
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
-	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel frameworks fresh
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel frameworks fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all

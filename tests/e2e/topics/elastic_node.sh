@@ -45,7 +45,7 @@ case_leases_grow_and_shrink() {
 }
 
 # Another job has the slots: they are asked for again.
-case_slots_that_are_busy_come_later() {
+slow_slots_that_are_busy_come_later() {
     boot
     bring_trainee
     mkdir -m 777 "$T/bob"

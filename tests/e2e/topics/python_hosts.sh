@@ -20,7 +20,7 @@ tests_with() { # RANKS OF A HOST, NAME OF A MODULE...
 arrays=(arrays handles stress) # not plain: NumPy cannot be imported there
 tensors=(torch_operations torch_sets torch_gradients torch_functions torch_optimizer torch_stress c10d_operations c10d_groups c10d_ddp)
 
-case_arrays() {
+slow_arrays() {
     tests_with 2 "${arrays[@]}"
 }
 
@@ -28,15 +28,15 @@ case_without_numpy() {
     tests_with 2 plain
 }
 
-slow_arrays_with_a_rank_a_host() {
+case_arrays_with_a_rank_a_host() {
     tests_with 1 "${arrays[@]}"
 }
 
-case_tensors() {
+slow_tensors() {
     tests_with 2 "${tensors[@]}"
 }
 
-slow_tensors_with_a_rank_a_host() {
+case_tensors_with_a_rank_a_host() {
     tests_with 1 "${tensors[@]}"
 }
 
