@@ -220,6 +220,7 @@ static const char *on_arrival(struct session *s, const Hvd__Control *m)
     X(TEARDOWN, FROM(READY, KILLING), IN(LEAVING), false, on_teardown)                                       \
     X(INSPECT, FROM(WAITING, KILLING), IN(LEAVING), true, session_inspect)                                   \
     X(STATUS_WANTED, FROM(READY, KILLING), IN(LEAVING), false, session_tell_status)                          \
+    X(FLIGHT_WANTED, FROM(READY, KILLING), IN(LEAVING), false, session_tell_flight)                          \
     X(TIMELINE_TAKEN, FROM(ENDING, KILLING), IN(LEAVING), true, session_timeline_taken)                      \
     X(BYE, IN(LEAVING), IN(OVER), true, on_bye)
 

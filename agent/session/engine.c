@@ -3,14 +3,17 @@
 #include "agent/session/engine_host.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
+#include "common/status/flight.h"
 
 #define COUNTERS_MAX (256u << 10) /* bytes, in memory */
+#define FLIGHT_MOST  ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
 
 struct session_engine {
     struct engine_host host;
@@ -19,6 +22,7 @@ struct session_engine {
     uint32_t poisoned_by;
     Hvd__Counters *counters; /* the last ones; NULL: none */
     uint64_t counters_at;
+    struct flight flight; /* the recorder outlives the engine and the workers */
 };
 
 /* ---- from the engine ----------------------------------------------------------------------------------- */
@@ -159,12 +163,23 @@ static int name_socket(struct session *s, struct worker_env_job *env, struct err
     return 0;
 }
 
+/* A job runs without a recorder, too. */
+static int make_recorder(struct session *s)
+{
+    struct err e = ERR_INIT;
+    int fd = flight_create(&s->engine->flight, &e);
+    if (fd < 0)
+        log_warning("operations are not recorded: %s", e.text);
+    return fd;
+}
+
 /* Makes the worker socket, and the configuration for the engine that the first connection starts. */
 static int listen_for_workers(struct session *s, struct worker_env_job *env, struct err *e)
 {
     const struct session_job *job = &s->job;
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
-    struct engine_place place = {s->dir.path, session_programs_base(s), s->containment.fd, job->heartbeat_ms};
+    struct engine_place place = {s->dir.path, session_programs_base(s), s->containment.fd, make_recorder(s),
+                                 job->heartbeat_ms};
     c.job = s->job.name;
     c.epoch = s->spawn->elastic ? !s->spawn->newcomer : s->spawn->epoch;
     c.elastic = s->spawn->elastic;
@@ -218,6 +233,65 @@ pid_t session_engine_pid(const struct session *s)
     return s->engine->host.child.pid;
 }
 
+/* ---- the flight recorder ------------------------------------------------------------------------------- */
+
+struct flight_copies {
+    struct flight_operation read[FLIGHT_MOST];
+    Hvd__FlightOperation item[FLIGHT_MOST], *list[FLIGHT_MOST];
+};
+
+static void fill_operation(Hvd__FlightOperation *out, struct flight_operation *in)
+{
+    hvd__flight_operation__init(out);
+    out->number = in->number;
+    out->tensor = in->name;
+    out->kind = in->kind;
+    out->type = in->type;
+    out->set = in->set;
+    out->count = in->count;
+    out->bytes = in->bytes;
+    out->began = in->began;
+    out->ended = in->ended;
+    out->status = in->status;
+}
+
+static void fill_worker(struct flight_copies *c, const struct flight_worker *who, size_t count,
+                        Hvd__Flight *out)
+{
+    out->rank = who->rank;
+    out->pid = who->pid;
+    out->operations = who->operations;
+    out->n_operation = count;
+    out->operation = c->list;
+    for (size_t i = 0; i < count; i++) {
+        c->list[i] = &c->item[i];
+        fill_operation(&c->item[i], &c->read[i]);
+    }
+}
+
+static void send_worker(struct session *s, Hvd__Flight *worker)
+{
+    CONTROL(m, FLIGHT, flight, worker);
+    session_send_control(s, &m);
+}
+
+const char *session_tell_flight(struct session *s, const Hvd__Control *m)
+{
+    size_t most = m->flight_wanted->most < FLIGHT_MOST ? m->flight_wanted->most : FLIGHT_MOST;
+    struct flight_copies *c = calloc(1, sizeof *c);
+    for (uint32_t i = 0; c && i < FLIGHT_WORKERS; i++) {
+        struct flight_worker who;
+        Hvd__Flight worker = HVD__FLIGHT__INIT;
+        size_t count = flight_read(&s->engine->flight, i, &who, c->read, most);
+        if (count == SIZE_MAX)
+            break; /* rings are given one after the other */
+        fill_worker(c, &who, count, &worker);
+        send_worker(s, &worker);
+    }
+    free(c);
+    return NULL;
+}
+
 /* ---- hooks --------------------------------------------------------------------------------------------- */
 
 /* Messages from another host that come together are flushed together, before the loop sleeps. */
@@ -259,9 +333,10 @@ static void close_engine(struct session *s)
     engine_host_close(&s->engine->host);
 }
 
-static void free_counters(struct session *s)
+static void free_engine(struct session *s)
 {
     message_free(s->engine->counters);
+    flight_unmap(&s->engine->flight);
 }
 
 static const struct session_server server = {
@@ -277,5 +352,5 @@ const struct session_part session_part_engine = {
     .written = flush_messages,
     .server = &server,
     .close = close_engine,
-    .free = free_counters,
+    .free = free_engine,
 };

@@ -208,23 +208,23 @@ static void write_waiting(struct engine_host *h)
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-/* The beginning of the queue with the listener beside it. */
-static int send_listener(struct engine_host *h)
+/* The beginning of the queue with the listener and the flight recorder beside it. */
+static int send_descriptors(struct engine_host *h)
 {
+    int fds[2] = {h->listener, h->flight};
+    size_t size = (h->flight >= 0 ? 2 : 1) * sizeof(int);
     struct iovec iov = {(void *)(uintptr_t)buf_data(&h->out), h->out.len};
     union {
-        char space[CMSG_SPACE(sizeof(int))];
+        char space[CMSG_SPACE(sizeof fds)];
         struct cmsghdr align;
     } control = {{0}};
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = control.space,
-                         .msg_controllen = sizeof control.space};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = CMSG_SPACE(size)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(c), &h->listener, sizeof(int));
+    c->cmsg_len = CMSG_LEN(size);
+    memcpy(CMSG_DATA(c), fds, size);
     ssize_t n;
     while ((n = sendmsg(h->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR)
         ;
@@ -268,7 +268,7 @@ static int start_engine(struct engine_host *h, struct err *e)
     h->fd = child_start(&h->child, &program, e);
     if (h->fd < 0)
         return -1;
-    if (send_listener(h) < 0)
+    if (send_descriptors(h) < 0)
         return err_sys(e, errno, "cannot send it the worker socket");
     int rc = uv_poll_init(h->loop, &h->poll, h->fd);
     if (rc < 0)
@@ -279,11 +279,19 @@ static int start_engine(struct engine_host *h, struct err *e)
     return 0;
 }
 
+static void close_recorder(struct engine_host *h)
+{
+    if (h->flight >= 0)
+        close(h->flight);
+    h->flight = -1;
+}
+
 static void stop_listening(struct engine_host *h)
 {
     uv_close((uv_handle_t *)&h->listener_poll, NULL);
     close(h->listener);
     h->listener = -1;
+    close_recorder(h);
 }
 
 static void on_first_worker(uv_poll_t *poll, int status, int events)
@@ -323,6 +331,7 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
                        void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e)
 {
     *h = (struct engine_host){.loop = loop, .events = events, .ctx = ctx, .listener = -1, .fd = -1};
+    h->flight = place->flight_fd;
     child_init(&h->child, loop, "the collectives engine", &child_events, h);
     h->envp = place->envp;
     h->cgroup_fd = place->cgroup_fd;
@@ -338,11 +347,13 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
     if (bind_socket(h, place->directory, e) < 0) {
         if (h->listener >= 0)
             close(h->listener);
+        close_recorder(h);
         return -1;
     }
     int rc = uv_poll_init(loop, &h->listener_poll, h->listener);
     if (rc < 0) {
         close(h->listener);
+        close_recorder(h);
         return err_set(e, ERR_SYSTEM, "cannot watch the worker socket: %s", uv_strerror(rc));
     }
     h->listener_poll.data = h;

@@ -53,7 +53,7 @@ struct engine_host {
     const struct engine_host_events *events;
     void *ctx;
     enum engine_host_state state;
-    int listener, fd;
+    int listener, flight, fd;
     uv_poll_t listener_poll, poll;
     struct child child;
     uint32_t silence_ms;
@@ -69,6 +69,7 @@ struct engine_place {
     const char *directory;
     char **envp;
     int cgroup_fd;
+    int flight_fd;         /* memory of the flight recorder, which the engine gets; -1: none. Taken over */
     uint32_t heartbeat_ms; /* of the job */
 };
 

@@ -10,7 +10,7 @@
  *   timeline.c   a file of all operations                 overdue.c   when an engine is given up
  *   sized.c      results that the caller allocates         forget.c    tensors without a use are forgotten
  *   carry.c      sets over a change of the ranks           gpu/        tensors in memory of GPUs
- *   api/         the calls of hvd.h
+ *   flight.c     the last operations, for later            api/        the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or
  * on GPUs (gpu/). The last two are a `struct path_ops` (operation.h). */
@@ -24,6 +24,7 @@
 #include "collectives/shm/team.h"
 #include "common/base/clock.h"
 
+struct flight_ring;
 struct path_ops;
 struct tensor;
 
@@ -53,6 +54,12 @@ struct tensor_table {
     _Atomic uint32_t answered;     /* the header's `wanting` that this rank has answered last */
 };
 
+/* A rank writes down its operations here: counts.h, flight.h. */
+struct recording {
+    const void *_Atomic thread; /* it owns the rank's counts and the first ring */
+    struct flight_ring *ring;   /* [FLIGHT_RINGS]; NULL: none; kept until the process ends */
+};
+
 /* Locks, in the order in which a thread may take them:
  *
  *   sets_lock    a process set is made or removed
@@ -74,7 +81,7 @@ struct client {
     uint32_t crowd;              /* this host's ranks for each processor, at least 1 */
     struct region region;
     struct shm_mailbox *mailbox;
-    const void *_Atomic counts; /* the thread that owns the rank's counts; NULL: no thread yet; counts.h */
+    struct recording recording;
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     _Atomic bool rpc_broken;

@@ -11,17 +11,21 @@ static inline const void *this_thread(void)
     return __builtin_thread_pointer();
 }
 
-/* Counts for a thread that does not, or not yet, own the rank's counts. */
+/* For a thread that does not own the rank's counts. */
 static inline __attribute__((cold)) void count_apart(struct shm_counts *counts, const struct tensor *t,
                                                      uint64_t ns)
 {
-    const void *no_thread = NULL;
-    bool first = atomic_compare_exchange_strong(&client.counts, &no_thread, this_thread());
-    struct shm_count *c = first ? &counts->own[t->op.what.kind] : &counts->others[t->op.what.kind];
+    struct shm_count *c = &counts->others[t->op.what.kind];
 
     atomic_fetch_add_explicit(&c->operations, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->bytes, t->op.bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->ns, ns, memory_order_relaxed);
+}
+
+/* The thread that calls hvd_init owns them. */
+static inline void counts_own(void)
+{
+    atomic_store_explicit(&client.recording.thread, this_thread(), memory_order_relaxed);
 }
 
 static inline void count_add(_Atomic uint64_t *word, uint64_t n)
@@ -44,7 +48,8 @@ static inline void count_ended(const struct tensor *t)
     struct shm_count *c = &counts->own[t->op.what.kind];
     uint64_t ns = __builtin_expect(t->op.timed, 0) ? (clock_now() - t->op.since) * t->op.timed : 0;
 
-    if (__builtin_expect(atomic_load_explicit(&client.counts, memory_order_relaxed) != this_thread(), 0)) {
+    if (__builtin_expect(
+            atomic_load_explicit(&client.recording.thread, memory_order_relaxed) != this_thread(), 0)) {
         count_apart(counts, t, ns);
         return;
     }

@@ -5,6 +5,7 @@
 #include "collectives/client/operation.h"
 
 #include "collectives/client/counts.h"
+#include "collectives/client/flight.h"
 #include "collectives/client/group.h"
 #include "collectives/client/names.h"
 #include "collectives/shm/doorbell.h"
@@ -57,19 +58,38 @@ static bool works_alone(struct tensor *t, bool will_wait)
     return where->is_private;
 }
 
+static __attribute__((cold)) int refuse_poisoned(struct tensor *t)
+{
+    flight_begins(t);
+    t->op.status = fail_poisoned();
+    flight_ended(t);
+    report_point(t, POINT_ENDED, 0);
+    return t->op.status;
+}
+
+static int start_on_path(struct tensor *t, bool will_wait)
+{
+    flight_begins(t);
+    int status = t->op.path->start(t, will_wait);
+    if (status != HVD_SUCCESS) {
+        t->op.status = status;
+        flight_ended(t);
+    }
+    return status;
+}
+
 int operation_start(struct tensor *t, bool will_wait)
 {
     report_point(t, POINT_SUBMIT, 0);
     if (__builtin_expect(t->op.path != NULL, 0))
-        return t->op.path->start(t, will_wait);
-    if (region_poisoned(&client.region)) {
-        report_point(t, POINT_ENDED, 0);
-        return fail_poisoned();
-    }
+        return start_on_path(t, will_wait);
+    if (region_poisoned(&client.region))
+        return refuse_poisoned(t);
     if (__builtin_expect(forget_is_wanted(), 0))
         forget_idle();
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
+    flight_begins(t);
     bool alone = works_alone(t, will_wait);
     uint8_t small[SHM_INLINE_MAX];
     if (!alone && (t->op.group || t->op.bounce_in))

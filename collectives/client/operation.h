@@ -15,6 +15,7 @@
 #include "collectives/gpu/pointer.h"
 #include "collectives/local/tensor.h"
 
+struct flight_record;
 struct group;
 struct gpu_op;
 struct part;
@@ -102,10 +103,12 @@ struct operation {
     struct tensor_op what;
     const struct path_ops *path; /* NULL: through shared memory */
     struct tensor_where where;
-    uint64_t bytes; /* that this rank gives */
-    bool small;     /* they are in its entry */
-    uint8_t timed;  /* operations that its time stands for; 0: its time is not taken */
-    uint64_t since; /* when it began */
+    uint64_t bytes;               /* that this rank gives */
+    bool small;                   /* they are in its entry */
+    uint8_t timed;                /* operations that its time stands for; 0: its time is not taken */
+    uint64_t since;               /* when it began */
+    struct flight_record *record; /* NULL: it is not recorded */
+    uint32_t recorded;            /* the number of that record */
     const void *in;
     void *out;             /* the user's; NULL: this rank wants no result */
     void *bounce_in;       /* shared memory that `in` is copied to at the start, or NULL */

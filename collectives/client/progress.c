@@ -17,6 +17,7 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/client/arena.h"
 #include "collectives/client/counts.h"
+#include "collectives/client/flight.h"
 #include "collectives/client/group.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/patience.h"
@@ -78,6 +79,7 @@ static void end_operation(struct tensor *t, int status)
     t->phase = PHASE_ENDED;
     if (status == HVD_SUCCESS)
         count_ended(t);
+    flight_ended(t);
     if (!t->persistent)
         operation_release(t);
     report_point(t, POINT_ENDED, 0);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/counters.h"
+#include "collectives/engine/flight.h"
 #include "collectives/engine/gpu/gpu.h"
 #include "collectives/engine/hosts.h"
 #include "collectives/engine/joins.h"
@@ -47,9 +48,11 @@
 
 /* Each part uses those behind it. */
 static const struct engine_part *const parts[] = {
-    &peers_part,   &reinit_part, &membership_part, &questions_part, &local_part, &remote_part, &timeline_part,
-    &tuning_part,  &gpus_part,   &stalls_part,     &counters_part,  &joins_part, &names_part,  &sets_part,
-    &workers_part, NULL};
+    &peers_part, &reinit_part, &membership_part, &questions_part,
+    &local_part, &remote_part, &timeline_part,   &tuning_part,
+    &gpus_part,  &stalls_part, &counters_part,   &joins_part,
+    &names_part, &sets_part,   &workers_part,    &flight_part,
+    NULL};
 
 /* Watched for edges: each kick is one, so nobody needs to read the counter. */
 static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)
@@ -79,7 +82,8 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->parts = parts;
     list_progress(&engine->loop);
     engine->workers.listener = engine->peers.watch = (struct watch){-1, NULL};
-    engine->session.passed_fd = engine->region_fd = -1;
+    engine->session.passed[0] = engine->session.passed[1] = -1;
+    engine->region_fd = engine->flight.fd = -1;
     engine->workers.gone_rank = engine->peers.lost_host = UINT32_MAX;
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
         engine->names.segment[i].fd = -1;
@@ -123,7 +127,8 @@ void engine_free(struct engine *engine)
             parts[i]->free(engine);
     region_unmap(&engine->region);
     close_fd(engine->region_fd);
-    close_fd(engine->session.passed_fd);
+    close_fd(engine->session.passed[0]);
+    close_fd(engine->session.passed[1]);
     close_fd(engine->session.watch.fd);
     close_fd(engine->loop.kick.fd);
     close_fd(engine->loop.epoll);

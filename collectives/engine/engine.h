@@ -12,6 +12,7 @@
  *   stall.c     which tensors wait for whom (pure)   stalls.c     asks the other hosts and tells of it
  *   autotune.c  which values are best (pure)         tuning.c     measures, and tells all hosts
  *   timeline.c  a trace of the operations            gpu/         the ranks' operations on GPUs
+ *   flight.c    names and rings of the flight recorder
  *
  * Calls go down: engine.c and session.c stand on the parts, the parts on core.c. A part owns its struct, and
  * takes part in start, turns, epochs, messages and the end through its row in the table (core.h).
@@ -23,6 +24,7 @@
 
 #include "collectives/shm/patience.h"
 #include "collectives/engine/core.h"
+#include "collectives/engine/flight.h"
 #include "collectives/engine/joins.h"
 #include "collectives/engine/local.h"
 #include "collectives/engine/names.h"
@@ -35,7 +37,7 @@
 #include "collectives/shm/region.h"
 
 #define ENGINE_BEAT_MS      100
-#define ENGINE_PROGRESS_MAX 16
+#define ENGINE_PROGRESS_MAX 18
 
 struct counted;     /* counters.c */
 struct memberships; /* membership.c */
@@ -101,6 +103,7 @@ struct engine {
     int region_fd;
 
     struct workers workers;
+    struct flight_desk flight;
     struct names names;
     struct helping help;
     struct sets sets;

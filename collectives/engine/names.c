@@ -81,6 +81,7 @@ int names_make(struct engine *engine, struct set *set, const char *text, uint32_
         .text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set, .listed = set->forgotten};
     *bucket = *slot;
     set->names++;
+    flight_set_name(&engine->flight.map, *slot, text);
     return HVD_SUCCESS;
 }
 
@@ -153,6 +154,8 @@ static int begin_names(struct engine *engine, struct err *e)
     barrier->text = strdup(SHM_BARRIER_NAME);
     shutdown->text = strdup(SHM_SHUTDOWN_NAME);
     barrier->set = shutdown->set = engine->sets.world;
+    flight_set_name(&engine->flight.map, SHM_SLOT_BARRIER, SHM_BARRIER_NAME);
+    flight_set_name(&engine->flight.map, SHM_SLOT_SHUTDOWN, SHM_SHUTDOWN_NAME);
     return barrier->text && shutdown->text && forget_begin(engine)
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for names");

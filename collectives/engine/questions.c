@@ -471,6 +471,10 @@ static int answer_question(struct engine *engine, struct worker *w)
         a.status = get_segment(engine, q->id, &a, &fds[0]);
         number = a.status == HVD_SUCCESS;
         break;
+    case WORKER_FLIGHT:
+        fds[0] = flight_give(engine, &a);
+        number = fds[0] >= 0;
+        break;
     default: /* WORKER_DEVICE_...: worker_receive lets no other type through */
         if (!hear_news(engine, w, q) && !engine_gpus_answer(engine, w->member, &w->reader, &a))
             return 0;

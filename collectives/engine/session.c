@@ -1,8 +1,9 @@
 /* The socket to the session: frames with Engine messages, both ways.
  *
- * The first frame must be EngineConfig, with the listening worker socket beside it; nothing is accepted
- * before. A frame that is none, or a message that may not come, ends the engine: what the session says is no
- * longer understood. The end of the stream is the normal end. */
+ * The first frame must be EngineConfig, with the listening worker socket beside it, and the memory of the
+ * flight recorder if there is one; nothing is accepted before. A frame that is none, or a message that may
+ * not come, ends the engine: what the session says is no longer understood. The end of the stream is the
+ * normal end. */
 #include "collectives/engine/session.h"
 
 #include <errno.h>
@@ -169,8 +170,9 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
         return err_set(e, ERR_PROTOCOL, "the session's first message is not the configuration");
     switch (m->body_case) {
     case HVD__ENGINE__BODY_CONFIG: {
-        int listener = engine->session.passed_fd;
-        engine->session.passed_fd = -1;
+        int listener = engine->session.passed[0];
+        engine->flight.fd = engine->session.passed[1];
+        engine->session.passed[0] = engine->session.passed[1] = -1;
         int rc = engine_configure(engine, m->config, listener, e);
         wipe_secret(&m->config->key);
         wipe_secret(&m->config->token);
@@ -218,16 +220,18 @@ static int take_frames(struct engine *engine, struct err *e)
     return rc;
 }
 
-static void keep_fd(struct engine *engine, struct msghdr *msg)
+static void keep_fds(struct engine *engine, struct msghdr *msg)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-        int fd;
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(sizeof fd))
+        int fd[2] = {-1, -1};
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(sizeof *fd))
             continue;
-        memcpy(&fd, CMSG_DATA(c), sizeof fd);
-        if (engine->session.passed_fd >= 0)
-            close(engine->session.passed_fd);
-        engine->session.passed_fd = fd;
+        memcpy(fd, CMSG_DATA(c), c->cmsg_len < CMSG_LEN(sizeof fd) ? sizeof *fd : sizeof fd);
+        for (size_t i = 0; i < 2; i++) {
+            if (engine->session.passed[i] >= 0)
+                close(engine->session.passed[i]);
+            engine->session.passed[i] = fd[i];
+        }
     }
 }
 
@@ -235,7 +239,7 @@ static void keep_fd(struct engine *engine, struct msghdr *msg)
 static int receive_bytes(struct engine *engine, struct err *e)
 {
     union {
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr align;
     } control;
     struct iovec iov = {.iov_len = READ_BYTES};
@@ -255,7 +259,7 @@ static int receive_bytes(struct engine *engine, struct err *e)
         return err_sys(e, errno, "cannot read from the session");
     if (n <= 0)
         return err_set(e, ERR_CLOSED, "the session has gone");
-    keep_fd(engine, &msg);
+    keep_fds(engine, &msg);
     buf_commit(&engine->session.in, (size_t)n);
     return 1;
 }

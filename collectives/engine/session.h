@@ -9,7 +9,7 @@ struct session_socket {
     struct watch watch;
     struct buf in, out;
     uint32_t in_sequence, out_sequence;
-    int passed_fd; /* came beside a frame; -1: none */
+    int passed[2]; /* came beside the first frame: the worker socket, the flight recorder; -1: none */
 };
 
 /* Takes the session's configuration, once, with the socket on which the ranks connect (the engine closes it).

@@ -49,7 +49,7 @@
 
 /* A member's counts of its operations that have ended well. The engine sums them up when the session asks.
  *
- * Each word has one writer: the thread of the member that counted first. Its other threads add, by atomic
+ * Each word has one writer: the thread of the member that called hvd_init. Its other threads add, by atomic
  * adds, to words that they share. A time is taken of each large operation and of some of the small ones,
  * which then stand for those between. */
 
@@ -78,7 +78,7 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 /* ---- the region ---------------------------------------------------------------------------------------- */
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     22u
+#define SHM_VERSION     23u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */

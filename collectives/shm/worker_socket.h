@@ -21,6 +21,7 @@
  *   FAILED       text: why                  -          -                      -
  *   ABORT        text: why                  -          -                      -
  *   NOTE         text: a line of the log, id  -        -                      -
+ *   FLIGHT       -                          -          id                     the flight recorder
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
  *   DEVICE_SPAN    gpu                      numbers    id                     -
@@ -39,7 +40,8 @@
  * REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank is in
  * hvd_join from now on, or is not any more. SLOT: an empty name if the rank has no part in it.
  * NOTE: libhvd writes nothing itself. A sentence for the user goes to the engine's log, at the level `id`; a
- * warning or an error names the rank and its host.
+ * warning or an error names the rank and its host. FLIGHT: `id` is the number of this worker's rings. An
+ * answer without a descriptor: nothing is recorded.
  *
  * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
  * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the
@@ -90,6 +92,7 @@ enum worker_message_type {
     WORKER_ABORT,
     WORKER_FORGET,
     WORKER_STAGE, /* id: of hvd_stage */
+    WORKER_FLIGHT,
     WORKER_TYPE_END
 };
 

@@ -299,6 +299,10 @@
     X(bool, no_timeline_mark_cycles, OPTION_FLAG, "--no-timeline-mark-cycles", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
       "Write no such marks, even when HOROVOD_TIMELINE_MARK_CYCLES is set.") \
+    X(const char *, flight_record, OPTION_TEXT, "--flight-record", "DIRECTORY", "HVDRUN_FLIGHT_RECORD", "flight_record", \
+      0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
+      "Write the last operations of each rank to DIRECTORY/JOB.flight.json when the job ends. Without this option " \
+      "they are written when the job fails, to ~/.local/state/hvdrun. See FLIGHT RECORDER.") \
     X(bool, stall_check, OPTION_FLAG, "--stall-check", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "the stall check", CONFIG_ENGINE, \
       "Warn about stalled operations, even when HOROVOD_STALL_CHECK_DISABLE is set.") \

@@ -37,6 +37,7 @@ static const struct legal_row rows[] = {
     {BODY(INSPECTED), BEGUN, 0, true},
     {BODY(TIMELINE_PARTS), IN(ENDING), IN(LEAVING), true},
     {BODY(STATUS), WELCOMED, IN(LEAVING), false},
+    {BODY(FLIGHT), BEGUN, IN(LEAVING), false},
     {BODY(ENDED), WELCOMED, 0, true},
     {BODY(LEASE_WAITING), IN(GREETING), IN(LEAVING), false},
     {BODY(LEASE_HELD), IN(GREETING), IN(LEAVING), true},

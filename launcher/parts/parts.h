@@ -26,7 +26,8 @@
     X(sweep)           \
     X(leftovers)       \
     X(status)          \
-    X(timeline_parts)
+    X(timeline_parts)  \
+    X(flight)
 /* clang-format on */
 
 #define AS_DECLARATION(name) extern const struct job_part part_##name;

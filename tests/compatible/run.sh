@@ -33,8 +33,8 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-44dd37f8 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 22 | SHM_VERSION 22: the engine's processor
-44dd37f8 | abi + hvdrun of present, libhvd of base: the control region has layout 22, this libhvd speaks 16 | SHM_VERSION 22: the engine's processor
+c45df0aa | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 23 | SHM_VERSION 23: the flight recorder
+c45df0aa | abi + hvdrun of present, libhvd of base: the control region has layout 23, this libhvd speaks 16 | SHM_VERSION 23: the flight recorder
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new

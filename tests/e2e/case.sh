@@ -11,7 +11,7 @@ mkdir -p tmp
 export TMPDIR=$T/tmp
 # Of this case alone. Where the run's directory is not to be seen, /tmp is the host's own and ends with it.
 mkdir -p "$E2E_RUNTIME" && XDG_RUNTIME_DIR=$(mktemp -d "$E2E_RUNTIME/XXXXXX") || exit 1
-export XDG_RUNTIME_DIR
+export XDG_RUNTIME_DIR XDG_STATE_HOME=$T/state
 trap 'rm -rf "$XDG_RUNTIME_DIR" "$XDG_RUNTIME_DIR.open"' EXIT
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -26,6 +26,8 @@
 #include "collectives/client/api/join.h"
 #include "collectives/client/arena.h"
 #include "collectives/client/carry.h"
+#include "collectives/client/counts.h"
+#include "collectives/client/flight.h"
 #include "collectives/client/gpu/gpu_path.h"
 #include "collectives/client/names.h"
 #include "collectives/client/rpc.h"
@@ -220,6 +222,8 @@ static int join_job(const char *path)
         status = say_hello(epoch);
     if (status != HVD_SUCCESS)
         return status;
+    counts_own();
+    flight_open();
     measure_crowd();
     status = set_table_open();
     if (status == HVD_SUCCESS)
@@ -256,7 +260,6 @@ static void leave_job(void)
         close(client.kick);
     client.socket = client.kick = -1;
     client.mailbox = NULL;
-    atomic_store(&client.counts, NULL);
     client.rpc_broken = client.solo = false;
     client.path = NULL;
 }

@@ -288,7 +288,7 @@ static void check_engine(size_t which)
                                                      .stage = take_rank,
                                                      .unreachable = take_host};
     char place_of_socket[SCRATCH_MAX]; /* short, for its name */
-    struct engine_place place = {place_of_socket, environ, -1, TIME_MS};
+    struct engine_place place = {place_of_socket, environ, -1, -1, TIME_MS};
     Hvd__EngineConfig config = HVD__ENGINE_CONFIG__INIT;
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     struct engine_host h = {0};
