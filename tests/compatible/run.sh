@@ -33,8 +33,8 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-c45df0aa | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 23 | SHM_VERSION 23: the flight recorder
-c45df0aa | abi + hvdrun of present, libhvd of base: the control region has layout 23, this libhvd speaks 16 | SHM_VERSION 23: the flight recorder
+6c72fb4d | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 23 | SHM_VERSION 23: the flight recorder
+6c72fb4d | abi + hvdrun of present, libhvd of base: the control region has layout 23, this libhvd speaks 16 | SHM_VERSION 23: the flight recorder
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
@@ -123,6 +123,7 @@ f4f798d5 | options + hvdrun refuses -genv, | options of others are answered
 f4f798d5 | options + hvdrun refuses -genvall, | options of others are answered
 f4f798d5 | options + hvdrun refuses -m, | options of others are answered
 f4f798d5 | options + hvdrun refuses -machinefile, | options of others are answered
+6c72fb4d | options + hvdrun --flight-record: | the last operations of each rank
 f4f798d5 | options + hvdrun refuses -mca, | options of others are answered
 f4f798d5 | options + hvdrun refuses -npernode, | options of others are answered
 f4f798d5 | options + hvdrun refuses -ppn, | options of others are answered
