@@ -71,7 +71,7 @@ static void on_signals(uv_poll_t *poll, int status, int events)
 int reap_open(struct reap *r, uv_loop_t *loop, const struct reap_events *events, void *ctx, struct err *e)
 {
     static const int taken[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-    static const int ignored[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU};
+    static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU};
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)

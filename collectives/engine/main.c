@@ -15,17 +15,6 @@
 
 #define SESSION_FD 3
 
-/* Every worker costs some: its connection, its pidfd, its segments. We start no program that could inherit
- * it. */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 int main(int argc, char **argv)
 {
     struct err e = ERR_INIT;
@@ -39,7 +28,8 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
-    raise_descriptor_limit();
+    signal(SIGXFSZ,
+           SIG_IGN); /* memory beyond the limit on the size of files cannot be made: said, not killed */
     prctl(PR_SET_NAME, "hvd-engine");
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each rank and each segment is one */
     struct engine *engine = engine_new(SESSION_FD, &e);
