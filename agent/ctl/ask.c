@@ -180,13 +180,13 @@ static void read_answers(struct ctl_ask *a, const struct ctl_job *job, int timeo
     }
 }
 
-int ctl_ask_status(const struct ctl_job *job, bool why, int timeout_ms, struct ctl_answers *all,
-                   struct err *e)
+int ctl_ask_status(const struct ctl_job *job, Hvd__Inquiry__Kind kind, int timeout_ms,
+                   struct ctl_answers *all, struct err *e)
 {
     Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
     struct ctl_ask a;
     *all = (struct ctl_answers){NULL, 0};
-    inquiry.kind = why ? HVD__INQUIRY__KIND__WHY : HVD__INQUIRY__KIND__STATUS;
+    inquiry.kind = kind;
     if (ctl_ask_open(&a, job, &inquiry, timeout_ms, e) < 0)
         return -1;
     read_answers(&a, job, timeout_ms, all, e);

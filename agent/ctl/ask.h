@@ -31,8 +31,7 @@ struct ctl_answers {
     size_t count;
 };
 
-/* At least one answer, within timeout_ms for all. `why`: also where ranks are and what they wait in. -1 with
- * *e. */
-int ctl_ask_status(const struct ctl_job *job, bool why, int timeout_ms, struct ctl_answers *all,
-                   struct err *e);
+/* At least one answer, within timeout_ms for all. `kind`: STATUS, WHY or FLIGHT. -1 with *e. */
+int ctl_ask_status(const struct ctl_job *job, Hvd__Inquiry__Kind kind, int timeout_ms,
+                   struct ctl_answers *all, struct err *e);
 void ctl_answers_free(struct ctl_answers *all);

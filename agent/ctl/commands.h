@@ -39,6 +39,9 @@ void ctl_leave_all(const struct ctl_config *c);
 /* why.c: the reason why the job does not go on. */
 int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
 
+/* trace.c: what its ranks do, in a file for Perfetto. */
+int ctl_trace(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+
 /* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns
  * the exit status. */
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e);

@@ -17,6 +17,10 @@
     X(int64_t, interval_ms, OPTION_SECONDS, "--interval", "SECONDS", 0, 3600, "2",                           \
       "top: time between two updates.")                                                                      \
     X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N updates.")     \
+    X(int64_t, seconds_ms, OPTION_SECONDS, "--seconds", "SECONDS", 0, 3600, "5",                             \
+      "trace: how long. 0: only the operations that the hosts still know.")                                  \
+    X(const char *, file, OPTION_TEXT, "--file", "FILE", 0, 0, NULL,                                         \
+      "trace: the file to write, - for stdout. Without this option: JOB.trace.json.")                        \
     X(const char *, reason, OPTION_TEXT, "--reason", "TEXT", 0, 0, NULL,                                     \
       "drain: the reason; users who ask for slots are told. leave: the reason, for the job's user.")         \
     X(bool, bash_completion, OPTION_ACTION, "--bash-completion", NULL, 0, 0, NULL,                           \

@@ -127,7 +127,7 @@ int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *
     struct ctl_answers all;
     struct ctl_ask a;
     size_t count = 0;
-    int known = ctl_ask_status(job, false, CTL_ANSWER_MS, &all, e);
+    int known = ctl_ask_status(job, HVD__INQUIRY__KIND__STATUS, CTL_ANSWER_MS, &all, e);
     uint32_t *rank = known == 0 ? choose_ranks(c->rank, &all, &count, e) : NULL;
     struct logs l = {.config = c, .foreign = job->uid != geteuid(), .tag = count > 1};
     ctl_answers_free(&all);

@@ -53,7 +53,7 @@ static int ask_all(struct ctl_look *l, const struct ctl_jobs *jobs, uint64_t *lo
         uint64_t begin = clock_now();
         int limit = answer_limit(jobs, i, lost_ms);
         unasked += limit == 0;
-        if (limit && ctl_ask_status(job, false, limit, &all, &why) == 0)
+        if (limit && ctl_ask_status(job, HVD__INQUIRY__KIND__STATUS, limit, &all, &why) == 0)
             rc = add_answers(l, job->uid, &all);
         else
             lost_ms[i] = (clock_now() - begin) / NSEC_PER_MSEC;

@@ -67,7 +67,7 @@ static int find_job(const char *word, enum ctl_kind kind, struct ctl_job *found,
 static int run_status(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
     struct ctl_answers all;
-    if (ctl_ask_status(job, false, CTL_ANSWER_MS, &all, e) < 0)
+    if (ctl_ask_status(job, HVD__INQUIRY__KIND__STATUS, CTL_ANSWER_MS, &all, e) < 0)
         return EXIT_REFUSED;
     struct ctl_seen *seen = calloc(all.count, sizeof *seen);
     for (size_t i = 0; seen && i < all.count; i++)
@@ -168,7 +168,8 @@ static int run_command(const struct ctl_config *c, struct err *e)
                     {"leave", NULL, ctl_leave, false},    {"top", ctl_top, NULL, false},
                     {"node", ctl_node, NULL, true},       {"drain", ctl_drain, NULL, true},
                     {"undrain", ctl_undrain, NULL, true}, {"gpus", ctl_gpus, NULL, true},
-                    {"accept", ctl_accept, NULL, true},   {"metrics", run_metrics, NULL, false}};
+                    {"accept", ctl_accept, NULL, true},   {"metrics", run_metrics, NULL, false},
+                    {"trace", NULL, ctl_trace, false}};
     for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(c->command, commands[i].name) != 0)
             continue;

@@ -156,7 +156,8 @@ static void print_json(const struct why_look *l)
 static int look_at(const struct ctl_job *job, bool why, struct ctl_answers *all, struct why_hosts *hosts,
                    struct err *e)
 {
-    if (ctl_ask_status(job, why, CTL_ANSWER_MS, all, e) < 0)
+    if (ctl_ask_status(job, why ? HVD__INQUIRY__KIND__WHY : HVD__INQUIRY__KIND__STATUS, CTL_ANSWER_MS, all,
+                       e) < 0)
         return -1;
     Hvd__JobStatus **list = calloc(all->count, sizeof(Hvd__JobStatus *));
     if (!list)

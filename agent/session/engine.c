@@ -3,17 +3,15 @@
 #include "agent/session/engine_host.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
-#include "common/status/flight.h"
+#include "common/status/flight_message.h"
 
 #define COUNTERS_MAX (256u << 10) /* bytes, in memory */
-#define FLIGHT_MOST  ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
 
 struct session_engine {
     struct engine_host host;
@@ -163,13 +161,13 @@ static int name_socket(struct session *s, struct worker_env_job *env, struct err
     return 0;
 }
 
-/* A job runs without a recorder, too. */
+/* A job runs without a recorder, too. An engine says, too, that memory cannot be made. */
 static int make_recorder(struct session *s)
 {
     struct err e = ERR_INIT;
     int fd = flight_create(&s->engine->flight, &e);
     if (fd < 0)
-        log_warning("operations are not recorded: %s", e.text);
+        log_info("operations are not recorded: %s", e.text);
     return fd;
 }
 
@@ -235,60 +233,20 @@ pid_t session_engine_pid(const struct session *s)
 
 /* ---- the flight recorder ------------------------------------------------------------------------------- */
 
-struct flight_copies {
-    struct flight_operation read[FLIGHT_MOST];
-    Hvd__FlightOperation item[FLIGHT_MOST], *list[FLIGHT_MOST];
-};
-
-static void fill_operation(Hvd__FlightOperation *out, struct flight_operation *in)
+const struct flight *session_flight(const struct session *s)
 {
-    hvd__flight_operation__init(out);
-    out->number = in->number;
-    out->tensor = in->name;
-    out->kind = in->kind;
-    out->type = in->type;
-    out->set = in->set;
-    out->count = in->count;
-    out->bytes = in->bytes;
-    out->began = in->began;
-    out->ended = in->ended;
-    out->status = in->status;
-}
-
-static void fill_worker(struct flight_copies *c, const struct flight_worker *who, size_t count,
-                        Hvd__Flight *out)
-{
-    out->rank = who->rank;
-    out->pid = who->pid;
-    out->operations = who->operations;
-    out->n_operation = count;
-    out->operation = c->list;
-    for (size_t i = 0; i < count; i++) {
-        c->list[i] = &c->item[i];
-        fill_operation(&c->item[i], &c->read[i]);
-    }
-}
-
-static void send_worker(struct session *s, Hvd__Flight *worker)
-{
-    CONTROL(m, FLIGHT, flight, worker);
-    session_send_control(s, &m);
+    return &s->engine->flight;
 }
 
 const char *session_tell_flight(struct session *s, const Hvd__Control *m)
 {
-    size_t most = m->flight_wanted->most < FLIGHT_MOST ? m->flight_wanted->most : FLIGHT_MOST;
-    struct flight_copies *c = calloc(1, sizeof *c);
-    for (uint32_t i = 0; c && i < FLIGHT_WORKERS; i++) {
-        struct flight_worker who;
-        Hvd__Flight worker = HVD__FLIGHT__INIT;
-        size_t count = flight_read(&s->engine->flight, i, &who, c->read, most);
-        if (count == SIZE_MAX)
-            break; /* rings are given one after the other */
-        fill_worker(c, &who, count, &worker);
-        send_worker(s, &worker);
+    struct flight_messages all;
+    flight_messages_make(&all, &s->engine->flight, m->flight_wanted->most);
+    for (size_t i = 0; i < all.count; i++) {
+        CONTROL(answer, FLIGHT, flight, all.list[i]);
+        session_send_control(s, &answer);
     }
-    free(c);
+    flight_messages_free(&all);
     return NULL;
 }
 

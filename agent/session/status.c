@@ -13,11 +13,13 @@
 #include "agent/worker/descendants.h"
 #include "common/base/clock.h"
 #include "common/base/file.h"
+#include "common/status/flight_message.h"
 #include "common/status/status_server.h"
 
 #define LOOK_MS    100
 #define REFRESH_MS 500  /* for the engine to count */
 #define WHY_MS     3500 /* and for tools to look at all workers */
+#define OPERATIONS 3000 /* in one answer: with the longest names they fit into ANSWER_MAX */
 
 /* The arrays of an answer, for all ranks of this host. They are kept for the next answer. */
 struct answer {
@@ -210,18 +212,33 @@ static void fill_status(struct session *s, Hvd__JobStatus *out)
     out->n_rank = s->workers.count;
 }
 
-static void tell_status(struct session *s, enum status_depth depth, Hvd__JobStatus *status)
+/* Calls `tell` with a status that is valid during the call. */
+static void tell_status(struct session *s, enum status_depth depth,
+                        void (*tell)(void *ctx, Hvd__JobStatus *status), void *ctx)
 {
-    fill_status(s, status);
+    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
+    struct flight_messages all = {NULL, 0};
+    fill_status(s, &status);
     if (depth == STATUS_WHY)
-        session_stacks_tell(s, status);
+        session_stacks_tell(s, &status);
+    if (depth == STATUS_FLIGHT) {
+        flight_messages_make(&all, session_flight(s), OPERATIONS / (s->workers.count + 1));
+        status.recorded = true;
+        status.flight = all.list;
+        status.n_flight = all.count;
+    }
+    tell(ctx, &status);
+    flight_messages_free(&all);
+}
+
+static void tell_client(void *ctx, Hvd__JobStatus *status)
+{
+    status_server_tell(ctx, status);
 }
 
 static void on_status(void *ctx, struct status_client *to)
 {
-    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
-    tell_status(ctx, status_server_depth(to), &status);
-    status_server_tell(to, &status);
+    tell_status(ctx, status_server_depth(to), tell_client, to);
 }
 
 static const char *on_resize(void *ctx, uid_t uid, uint32_t ranks)
@@ -262,6 +279,8 @@ static bool on_refresh(void *ctx, enum status_depth depth)
 {
     struct session *s = ctx;
     struct session_status *own = s->status;
+    if (depth == STATUS_FLIGHT)
+        return false;
     if (depth == STATUS_PLAIN)
         return session_engine_count(s, false);
     own->counts = session_engine_count(s, true);
@@ -272,33 +291,35 @@ static bool on_refresh(void *ctx, enum status_depth depth)
 }
 
 static const struct status_server_events events = {
-    {REFRESH_MS, WHY_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
+    {REFRESH_MS, WHY_MS, REFRESH_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
 
 /* ---- the launcher asks, for hvdctl where hvdrun runs --------------------------------------------------- */
 
 /* The launcher knows the command line itself. */
-static void tell_launcher(struct session *s, enum status_depth depth)
+static void tell_launcher(void *ctx, Hvd__JobStatus *status)
 {
-    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
-    tell_status(s, depth, &status);
-    status.n_argv = 0;
-    CONTROL(m, STATUS, status, &status);
-    session_send_control(s, &m);
+    status->n_argv = 0;
+    CONTROL(m, STATUS, status, status);
+    session_send_control(ctx, &m);
 }
 
 static void tell_plain(void *ctx)
 {
-    tell_launcher(ctx, STATUS_PLAIN);
+    tell_status(ctx, STATUS_PLAIN, tell_launcher, ctx);
 }
 
 static void tell_why(void *ctx)
 {
-    tell_launcher(ctx, STATUS_WHY);
+    tell_status(ctx, STATUS_WHY, tell_launcher, ctx);
 }
 
 const char *session_tell_status(struct session *s, const Hvd__Control *m)
 {
     bool why = m->status_wanted->why;
+    if (m->status_wanted->flight) {
+        tell_status(s, STATUS_FLIGHT, tell_launcher, s);
+        return NULL;
+    }
     status_server_refresh(&s->status->server, why ? STATUS_WHY : STATUS_PLAIN, why ? tell_why : tell_plain,
                           s);
     return NULL;

@@ -23,8 +23,8 @@ static inline struct flight_record *flight_take(uint32_t *number)
     return &ring->record[*number % FLIGHT_RECORDS];
 }
 
-/* An operation begins; its `what` and `bytes` are set. */
-static inline void flight_begins(struct tensor *t)
+/* The `operation`th of its tensor begins; its `what` and `bytes` are set. */
+static inline void flight_begins(struct tensor *t, uint32_t operation)
 {
     t->op.record = NULL;
     if (__builtin_expect(!client.recording.ring, 0))
@@ -33,6 +33,7 @@ static inline void flight_begins(struct tensor *t)
     atomic_store_explicit(&r->number, 0, memory_order_relaxed);
     flight_fence();
     r->slot = t->slot;
+    r->operation = operation;
     r->set = t->op.what.set;
     r->kind = t->op.what.kind;
     r->type = t->op.what.dtype;

@@ -60,7 +60,7 @@ static bool works_alone(struct tensor *t, bool will_wait)
 
 static __attribute__((cold)) int refuse_poisoned(struct tensor *t)
 {
-    flight_begins(t);
+    flight_begins(t, t->sequence + 1);
     t->op.status = fail_poisoned();
     flight_ended(t);
     report_point(t, POINT_ENDED, 0);
@@ -69,7 +69,7 @@ static __attribute__((cold)) int refuse_poisoned(struct tensor *t)
 
 static int start_on_path(struct tensor *t, bool will_wait)
 {
-    flight_begins(t);
+    flight_begins(t, t->sequence + 1);
     int status = t->op.path->start(t, will_wait);
     if (status != HVD_SUCCESS) {
         t->op.status = status;
@@ -89,7 +89,7 @@ int operation_start(struct tensor *t, bool will_wait)
         forget_idle();
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
-    flight_begins(t);
+    flight_begins(t, t->sequence);
     bool alone = works_alone(t, will_wait);
     uint8_t small[SHM_INLINE_MAX];
     if (!alone && (t->op.group || t->op.bounce_in))

@@ -159,7 +159,7 @@ static void copy_name(const struct flight_memory *m, uint32_t slot, uint64_t beg
 
 /* false: nothing is there, or it was written meanwhile. */
 static bool read_record(const struct flight_memory *m, const struct flight_record *r, const struct scale *s,
-                        struct flight_operation *out)
+                        uint32_t ring, struct flight_operation *out)
 {
     uint32_t number = atomic_load(&r->number);
     uint64_t began = r->began, ended = atomic_load(&r->ended);
@@ -167,7 +167,9 @@ static bool read_record(const struct flight_memory *m, const struct flight_recor
     uint8_t kind = r->kind, type = r->type;
     if (number == 0)
         return false;
-    *out = (struct flight_operation){.number = number,
+    *out = (struct flight_operation){.ring = ring,
+                                     .number = number,
+                                     .operation = r->operation,
                                      .set = r->set,
                                      .status = atomic_load(&r->status),
                                      .count = r->count,
@@ -210,7 +212,7 @@ size_t flight_read(const struct flight *f, uint32_t worker, struct flight_worker
     for (uint32_t i = 0; i < FLIGHT_RINGS; i++) {
         who->operations += atomic_load(&ring[i].operations);
         for (uint32_t k = 0; all && k < FLIGHT_RECORDS; k++)
-            count += read_record(f->memory, &ring[i].record[k], &scale, &all[count]);
+            count += read_record(f->memory, &ring[i].record[k], &scale, i, &all[count]);
     }
     if (count > 0)
         qsort(all, count, sizeof *all, compare_beginnings);

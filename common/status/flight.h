@@ -35,6 +35,7 @@ struct flight_record {
     uint32_t slot;
     int32_t set;
     uint8_t kind, type;
+    uint32_t operation;     /* of the tensor: all ranks count alike */
     uint64_t count, bytes;  /* elements, and the bytes that this rank gives */
     uint64_t began;         /* flight_ticks() */
     _Atomic uint64_t ended; /* likewise, written before */
@@ -96,7 +97,7 @@ struct flight_ring *flight_rings(const struct flight *f, uint32_t worker);
 
 /* An operation as it was when flight_read copied it. Times are those of clock_now(). */
 struct flight_operation {
-    uint32_t number;
+    uint32_t ring, number, operation;
     int32_t set, status;
     uint64_t count, bytes;
     uint64_t began, ended;          /* ended 0: it has not */

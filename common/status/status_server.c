@@ -269,6 +269,9 @@ static void answer_inquiry(struct status_client *i, const Hvd__Inquiry *inquiry)
     case HVD__INQUIRY__KIND__WHY:
         prepare_status(i, STATUS_WHY);
         break;
+    case HVD__INQUIRY__KIND__FLIGHT:
+        prepare_status(i, STATUS_FLIGHT);
+        break;
     case HVD__INQUIRY__KIND__OUTPUT:
         give_output(i, inquiry);
         break;

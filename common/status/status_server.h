@@ -7,7 +7,8 @@
  *
  * Each is a frame (common/protocol/frame.h) of a message of control.proto. The owner answers from its own
  * knowledge, for a status after `refresh` is done or refresh_ms are over, and never waits for a client. A
- * status with reasons (hvdctl why) takes longer, so the two kinds are refreshed apart. A
+ * status with reasons (hvdctl why) takes longer, and one with operations (hvdctl trace) is large, so the
+ * kinds are refreshed apart. A
  * client that does not read in time is told how many bytes it missed. A client that sends too much is
  * closed, and of too many clients the oldest is closed. */
 #pragma once
@@ -28,7 +29,7 @@
 
 struct status_client;
 
-enum status_depth { STATUS_PLAIN, STATUS_WHY, STATUS_DEPTHS };
+enum status_depth { STATUS_PLAIN, STATUS_WHY, STATUS_FLIGHT, STATUS_DEPTHS };
 
 struct status_server_events {
     uint32_t refresh_ms[STATUS_DEPTHS]; /* the most that a client waits for status_server_refreshed */

@@ -170,9 +170,9 @@ static void write_operation(struct job *j, const struct host *h, const Hvd__Flig
     FILE *out = state_of(j)->file;
     fprintf(out, "%s\n{\"rank\": %u, \"host\": ", state_of(j)->operations++ ? "," : "", w->rank);
     json_put_string(out, h->label);
-    fprintf(out, ", \"pid\": %u, \"number\": %u, \"tensor\": ", w->pid, o->number);
+    fprintf(out, ", \"pid\": %u, \"thread\": %u, \"number\": %u, \"tensor\": ", w->pid, o->thread, o->number);
     json_put_string(out, o->tensor);
-    fprintf(out, ", \"kind\": ");
+    fprintf(out, ", \"operation\": %u, \"kind\": ", o->operation);
     json_put_string(out, o->kind);
     fprintf(out, ", \"type\": ");
     json_put_string(out, o->type);

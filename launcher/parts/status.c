@@ -63,25 +63,41 @@ static void settle_host(struct job *j, struct host *h)
 {
     settle_answer(j, h, STATUS_PLAIN);
     settle_answer(j, h, STATUS_WHY);
+    settle_answer(j, h, STATUS_FLIGHT);
+}
+
+/* On our clock, by which hvdctl goes too. */
+static void convert_times(const struct host *h, Hvd__JobStatus *status)
+{
+    for (size_t i = 0; status && i < status->n_flight; i++)
+        for (size_t k = 0; k < status->flight[i]->n_operation; k++) {
+            Hvd__FlightOperation *o = status->flight[i]->operation[k];
+            o->began = host_clock_ours(&h->beat.clock, o->began);
+            o->ended = o->ended ? host_clock_ours(&h->beat.clock, o->ended) : 0;
+        }
 }
 
 static const char *on_host_status(struct job *j, struct host *h, const Hvd__Control *m)
 {
     struct host_status *own = host_status_of(j, h);
-    enum status_depth depth = m->status->why ? STATUS_WHY : STATUS_PLAIN;
+    enum status_depth depth = m->status->recorded ? STATUS_FLIGHT
+                              : m->status->why    ? STATUS_WHY
+                                                  : STATUS_PLAIN;
     size_t room = KEPT_MAX;
     if (!own->asked[depth])
         return "nobody has asked for it";
     for (size_t i = 0; i < m->status->n_rank; i++)
         if (!job_rank_of_host(j, h, m->status->rank[i]->rank))
             return "it tells of ranks that it does not run";
-    if (m->status->n_rank > j->plan.size || m->status->n_where > m->status->n_rank)
+    if (m->status->n_rank > j->plan.size || m->status->n_where > m->status->n_rank ||
+        m->status->n_flight > j->room.ranks)
         return "it tells of more ranks than there are";
     for (size_t i = 0; i < m->status->n_where; i++)
         if (!job_rank_of_host(j, h, m->status->where[i]->rank))
             return "it tells where ranks are that it does not run";
     message_free(own->last[depth]);
     own->last[depth] = message_copy(&m->status->base, &room);
+    convert_times(h, own->last[depth]);
     settle_answer(j, h, depth);
     return NULL;
 }
@@ -92,6 +108,7 @@ static bool on_refresh(void *ctx, enum status_depth depth)
     struct status_state *s = state_of(j);
     Hvd__StatusWanted wanted = HVD__STATUS_WANTED__INIT;
     wanted.why = depth == STATUS_WHY;
+    wanted.flight = depth == STATUS_FLIGHT;
     CONTROL(m, STATUS_WANTED, status_wanted, &wanted);
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_status *own = host_status_of(j, &j->host[i]);
@@ -175,7 +192,7 @@ static void on_end(void *ctx, uid_t uid)
 }
 
 static const struct status_server_events events = {
-    {REFRESH_MS, WHY_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
+    {REFRESH_MS, WHY_MS, REFRESH_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
 
 void status_keep_output(struct job *j, const struct frame *f)
 {

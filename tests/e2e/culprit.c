@@ -7,6 +7,7 @@
  *   sleep      sleeps                          child     waits for a child that sleeps
  *   set        does not come to an operation of a process set with rank 0
  *   extra      calls one operation more than the others: "validation"
+ *   async      reduces all layers at one time, and computes before the second of them
  *   barrier    waits in hvd_barrier, where the others reduce
  *   broadcast  the root of a broadcast does not come
  *   late       has not called hvd_init
@@ -128,10 +129,33 @@ static void be_culprit(void)
         must(hvd_barrier(NULL), "barrier");
 }
 
+/* All begin all layers, then wait for them. */
+static void reduce_at_once(int culprit, int round)
+{
+    static float x[LAYERS];
+    hvd_handle handle[LAYERS];
+    char name[40];
+
+    for (int layer = 0; layer < LAYERS; layer++) {
+        snprintf(name, sizeof name, "layer.%d.weight", layer);
+        if (round == ROUNDS && layer == 1 && hvd_rank() == culprit)
+            compute_for_ever();
+        must(hvd_allreduce_async(name, &x[layer], &x[layer], 1, HVD_FLOAT32, HVD_SUM, NULL, &handle[layer]),
+             name);
+    }
+    for (int layer = 0; layer < LAYERS; layer++)
+        must(hvd_wait(handle[layer]), "hvd_wait");
+}
+
 static void train_round(int culprit, int round)
 {
     char name[40];
     float x = 1;
+
+    if (strcmp(kind, "async") == 0) {
+        reduce_at_once(culprit, round);
+        return;
+    }
 
     if (round == ROUNDS && strcmp(kind, "set") == 0 && (hvd_rank() == 0 || hvd_rank() == culprit)) {
         const hvd_options in_pair = {.set = pair};

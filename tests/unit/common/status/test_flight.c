@@ -49,6 +49,7 @@ static struct flight_record *record(uint32_t worker, uint32_t ring, uint32_t slo
     one->kind = 1;
     one->type = 7;
     one->count = 10;
+    one->operation = number + 5;
     one->bytes = 40;
     one->set = 3;
     one->began = flight_ticks();
@@ -78,6 +79,8 @@ START_TEST(what_was_recorded_is_read)
     ck_assert_int_eq(seen[0].set, 3);
     ck_assert_uint_eq(seen[0].count, 10);
     ck_assert_uint_eq(seen[0].bytes, 40);
+    ck_assert_uint_eq(seen[1].operation, 7);
+    ck_assert_uint_eq(seen[1].number, 2);
     ck_assert_int_eq(seen[1].status, FLIGHT_PENDING);
     ck_assert_uint_eq(seen[1].ended, 0);
     /* The two clocks are compared once: their rates differ by less than that. */
@@ -120,6 +123,8 @@ START_TEST(both_rings_are_one_story)
     ck_assert_uint_eq(who.operations, 3);
     ck_assert_uint_le(seen[0].began, seen[1].began);
     ck_assert_uint_le(seen[1].began, seen[2].began);
+    ck_assert_uint_eq(seen[1].ring, 1);
+    ck_assert_uint_eq(seen[2].ring, 0);
     ck_assert_uint_eq(seen[2].number, 2);
 }
 END_TEST

@@ -1,0 +1,418 @@
+/* hvdctl trace JOB: what the ranks of a running job do, for Perfetto or chrome://tracing, from the flight
+ * recorders of its hosts. These keep the last operations of each rank, so that a few looks a second see all
+ * operations of most jobs. Operations that came too fast are counted.
+ *
+ * The file is a JSON object of the Trace Event Format. A host is a process there, and a rank a thread; a rank
+ * with operations at one time has further threads. An arrow goes from the rank that came to an operation last
+ * to the rank that came first. */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "agent/ctl/ask.h"
+#include "agent/ctl/commands.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
+
+#define LOOK_MS        100
+#define OPERATIONS_MAX 2000000u
+#define LANES          16 /* operations of a rank at one time that are shown */
+
+/* An operation of one rank. */
+struct seen {
+    uint32_t host, rank, pid, thread, number, operation;
+    int32_t set, status;
+    uint64_t count, bytes, began, ended;
+    char *tensor, *kind, *type; /* owned */
+    uint32_t lane;
+};
+
+struct traced {
+    struct seen *item;
+    size_t count, room;
+    char **host; /* names, by index in the job; NULL: not seen */
+    size_t hosts;
+    uint64_t from; /* operations that ended before are left out */
+    uint64_t lost; /* that came too fast */
+    bool full;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* ---- looks --------------------------------------------------------------------------------------------- */
+
+static int compare_numbers(uint64_t a, uint64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_places(const struct seen *x, const struct seen *y)
+{
+    int order = compare_numbers(x->host, y->host);
+    if (order == 0)
+        order = compare_numbers(x->rank, y->rank);
+    return order ? order : compare_numbers(x->pid, y->pid);
+}
+
+/* By process and thread, in the order of numbers; of two looks at one operation the one that saw its end is
+ * first. */
+static int compare_identities(const void *a, const void *b)
+{
+    const struct seen *x = a, *y = b;
+    int order = compare_places(x, y);
+    if (order == 0)
+        order = compare_numbers(x->thread, y->thread);
+    if (order == 0)
+        order = compare_numbers(x->number, y->number);
+    return order ? order : compare_numbers(x->status > 0, y->status > 0);
+}
+
+static int compare_beginnings(const void *a, const void *b)
+{
+    const struct seen *x = a, *y = b;
+    int order = compare_places(x, y);
+    if (order == 0)
+        order = compare_numbers(x->began, y->began);
+    return order ? order : compare_numbers(y->ended, x->ended);
+}
+
+/* The same operation of all ranks together. */
+static int compare_operations(const void *a, const void *b)
+{
+    const struct seen *const *x = a, *const *y = b;
+    int order = compare_numbers((uint32_t)(*x)->set, (uint32_t)(*y)->set);
+    if (order == 0)
+        order = strcmp((*x)->tensor, (*y)->tensor);
+    if (order == 0)
+        order = compare_numbers((*x)->operation, (*y)->operation);
+    return order ? order : compare_numbers((*x)->began, (*y)->began);
+}
+
+static void free_seen(struct seen *s)
+{
+    free(s->tensor);
+    free(s->kind);
+    free(s->type);
+}
+
+static int add_operation(struct traced *t, const Hvd__JobStatus *host, const Hvd__Flight *w,
+                         const Hvd__FlightOperation *o)
+{
+    if (t->count == t->room) {
+        size_t room = t->room ? 2 * t->room : 4096;
+        struct seen *grown = realloc(t->item, room * sizeof *grown);
+        if (!grown)
+            return -1;
+        t->item = grown;
+        t->room = room;
+    }
+    struct seen *s = &t->item[t->count];
+    *s = (struct seen){.host = host->host_index,
+                       .rank = w->rank,
+                       .pid = w->pid,
+                       .thread = o->thread,
+                       .number = o->number,
+                       .operation = o->operation,
+                       .set = o->set,
+                       .status = o->status,
+                       .count = o->count,
+                       .bytes = o->bytes,
+                       .began = o->began,
+                       .ended = o->status > 0 ? clock_now() : o->ended,
+                       .tensor = strdup(o->tensor),
+                       .kind = strdup(o->kind),
+                       .type = strdup(o->type)};
+    if (!s->tensor || !s->kind || !s->type) {
+        free_seen(s);
+        return -1;
+    }
+    t->count++;
+    return 0;
+}
+
+static int add_host(struct traced *t, const Hvd__JobStatus *host)
+{
+    if (host->host_index >= t->hosts) {
+        size_t hosts = (size_t)host->host_index + 1;
+        char **grown = realloc(t->host, hosts * sizeof(char *));
+        if (!grown)
+            return -1;
+        while (t->hosts < hosts)
+            grown[t->hosts++] = NULL;
+        t->host = grown;
+    }
+    if (!t->host[host->host_index])
+        t->host[host->host_index] = strdup(host->host);
+    for (size_t i = 0; i < host->n_flight; i++) {
+        const Hvd__Flight *w = host->flight[i];
+        for (size_t k = 0; k < w->n_operation; k++) {
+            const Hvd__FlightOperation *o = w->operation[k];
+            bool before = o->status <= 0 && o->ended < t->from;
+            if (!before && add_operation(t, host, w, o) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Each operation once, as it was seen last. */
+static void drop_repeats(struct traced *t)
+{
+    size_t kept = 0;
+    if (t->count > 0)
+        qsort(t->item, t->count, sizeof *t->item, compare_identities);
+    for (size_t i = 0; i < t->count; i++) {
+        struct seen *s = &t->item[i], *last = kept ? &t->item[kept - 1] : NULL;
+        if (last && compare_places(s, last) == 0 && s->thread == last->thread && s->number == last->number) {
+            if (s->status > 0 && last->status > 0)
+                last->ended = s->ended > last->ended ? s->ended : last->ended;
+            free_seen(s);
+        } else {
+            t->item[kept++] = *s;
+        }
+    }
+    t->count = kept;
+    t->full = t->count > OPERATIONS_MAX;
+}
+
+static void count_lost(struct traced *t)
+{
+    for (size_t i = 1; i < t->count; i++) {
+        const struct seen *a = &t->item[i - 1], *b = &t->item[i];
+        if (compare_places(a, b) == 0 && a->thread == b->thread)
+            t->lost += b->number - a->number - 1;
+    }
+}
+
+static int look_once(const struct ctl_job *job, struct traced *t, struct err *e)
+{
+    struct ctl_answers all;
+    if (ctl_ask_status(job, HVD__INQUIRY__KIND__FLIGHT, CTL_ANSWER_MS, &all, e) < 0)
+        return -1;
+    int rc = 0;
+    for (size_t i = 0; i < all.count && rc == 0; i++)
+        if (all.item[i]->status->host_index < UINT16_MAX)
+            rc = add_host(t, all.item[i]->status);
+    ctl_answers_free(&all);
+    if (rc < 0)
+        return err_set(e, ERR_MEMORY, "no memory for %zu operations", t->count);
+    drop_repeats(t);
+    return 0;
+}
+
+/* Until the time is over, the user interrupts, or the job ends, which is no error when something was seen. */
+static int look_often(const struct ctl_config *c, const struct ctl_job *job, struct traced *t, struct err *e)
+{
+    const struct timespec pause = {0, LOOK_MS * 1000000};
+    uint64_t now = clock_now(), until = now + (uint64_t)c->seconds_ms * NSEC_PER_MSEC;
+    t->from = c->seconds_ms > 0 ? now : 0;
+    do {
+        if (look_once(job, t, e) < 0) {
+            if (e->code != ERR_CLOSED || t->count == 0)
+                return -1;
+            err_clear(e);
+            break;
+        }
+        if (clock_now() < until)
+            nanosleep(&pause, NULL);
+    } while (clock_now() < until && !interrupted && !t->full);
+    return 0;
+}
+
+/* ---- lanes --------------------------------------------------------------------------------------------- */
+
+/* The first lane of the rank that is free when the operation begins. The last one takes what finds none. */
+static void choose_lanes(struct traced *t)
+{
+    uint64_t free_at[LANES] = {0};
+    if (t->count > 0)
+        qsort(t->item, t->count, sizeof *t->item, compare_beginnings);
+    for (size_t i = 0; i < t->count; i++) {
+        struct seen *s = &t->item[i];
+        if (i == 0 || compare_places(&t->item[i - 1], s) != 0)
+            memset(free_at, 0, sizeof free_at);
+        while (s->lane + 1 < LANES && free_at[s->lane] > s->began)
+            s->lane++;
+        free_at[s->lane] = s->ended;
+    }
+}
+
+static uint32_t thread_of(const struct seen *s)
+{
+    return s->rank * LANES + s->lane;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------ */
+
+static double microseconds(const struct traced *t, uint64_t at)
+{
+    return (double)(int64_t)(at - t->from) / 1e3;
+}
+
+static void write_event(FILE *out, const char *what, uint32_t host, uint32_t thread, const char *kind)
+{
+    fprintf(out, ",\n{\"ph\": \"%s\", \"pid\": %u, \"tid\": %u, ", what, host, thread);
+    fprintf(out, "\"name\": ");
+    json_put_string(out, kind);
+}
+
+/* Names and order of hosts and ranks. */
+static void write_names(FILE *out, const struct traced *t)
+{
+    for (uint32_t h = 0; h < t->hosts; h++) {
+        if (!t->host[h])
+            continue;
+        write_event(out, "M", h, 0, "process_name");
+        fprintf(out, ", \"args\": {\"name\": ");
+        json_put_string(out, t->host[h]);
+        fprintf(out, "}}");
+        write_event(out, "M", h, 0, "process_sort_index");
+        fprintf(out, ", \"args\": {\"sort_index\": %u}}", h);
+    }
+    uint32_t lanes = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const struct seen *s = &t->item[i];
+        if (i == 0 || compare_places(&t->item[i - 1], s) != 0)
+            lanes = 0;
+        for (; lanes <= s->lane; lanes++) {
+            uint32_t thread = s->rank * LANES + lanes;
+            write_event(out, "M", s->host, thread, "thread_name");
+            fprintf(out, ", \"args\": {\"name\": \"rank %u%s\"}}", s->rank, lanes ? ", beside" : "");
+            write_event(out, "M", s->host, thread, "thread_sort_index");
+            fprintf(out, ", \"args\": {\"sort_index\": %u}}", thread);
+        }
+    }
+}
+
+static void write_operation(FILE *out, const struct traced *t, const struct seen *s)
+{
+    write_event(out, "X", s->host, thread_of(s), s->tensor[0] ? s->tensor : "(a forgotten name)");
+    fprintf(out, ", \"cat\": ");
+    json_put_string(out, s->kind);
+    fprintf(out, ", \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"kind\": ", microseconds(t, s->began),
+            (double)(s->ended > s->began ? s->ended - s->began : 0) / 1e3);
+    json_put_string(out, s->kind);
+    fprintf(out, ", \"type\": ");
+    json_put_string(out, s->type);
+    fprintf(out, ", \"operation\": %u, \"set\": %d, \"count\": %llu, \"bytes\": %llu, \"status\": %d%s}}",
+            s->operation, s->set, (unsigned long long)s->count, (unsigned long long)s->bytes,
+            s->status > 0 ? 0 : s->status, s->status > 0 ? ", \"pending\": true" : "");
+}
+
+/* An arrow begins and ends within its operations. */
+static void write_arrow(FILE *out, const struct traced *t, const struct seen *first, const struct seen *last,
+                        size_t number)
+{
+    if (last->began > first->ended || last == first)
+        return;
+    write_event(out, "s", last->host, thread_of(last), "last arrival");
+    fprintf(out, ", \"cat\": \"arrival\", \"id\": %zu, \"ts\": %.3f}", number, microseconds(t, last->began));
+    write_event(out, "f", first->host, thread_of(first), "last arrival");
+    fprintf(out, ", \"cat\": \"arrival\", \"bp\": \"e\", \"id\": %zu, \"ts\": %.3f}", number,
+            microseconds(t, last->began));
+}
+
+static void write_arrows(FILE *out, struct traced *t)
+{
+    struct seen **all = calloc(t->count ? t->count : 1, sizeof(struct seen *));
+    for (size_t i = 0; all && i < t->count; i++)
+        all[i] = &t->item[i];
+    if (all && t->count > 0)
+        qsort(all, t->count, sizeof *all, compare_operations);
+    for (size_t i = 0, next; all && i < t->count; i = next) {
+        for (next = i + 1; next < t->count && all[next]->set == all[i]->set &&
+                           all[next]->operation == all[i]->operation &&
+                           strcmp(all[next]->tensor, all[i]->tensor) == 0;)
+            next++;
+        if (all[i]->tensor[0])
+            write_arrow(out, t, all[i], all[next - 1], i + 1);
+    }
+    free(all);
+}
+
+static void write_trace(FILE *out, struct traced *t, const char *job)
+{
+    fprintf(out, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"job\": ");
+    json_put_string(out, job);
+    fprintf(out,
+            ", \"lost operations\": \"%llu\"}, \"traceEvents\": [\n{\"ph\": \"M\", \"pid\": 0, \"name\": "
+            "\"process_labels\", \"args\": {\"labels\": \"hvdrun %s\"}}",
+            (unsigned long long)t->lost, HVD_VERSION);
+    write_names(out, t);
+    for (size_t i = 0; i < t->count; i++)
+        write_operation(out, t, &t->item[i]);
+    write_arrows(out, t);
+    fprintf(out, "\n]}\n");
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+static uint32_t count_ranks(const struct traced *t)
+{
+    uint32_t ranks = 0;
+    for (size_t i = 0; i < t->count; i++)
+        ranks += i == 0 || compare_places(&t->item[i - 1], &t->item[i]) != 0;
+    return ranks;
+}
+
+static int save_trace(struct traced *t, const struct ctl_job *job, const char *path, struct err *e)
+{
+    bool is_stdout = strcmp(path, "-") == 0;
+    FILE *out = is_stdout ? stdout : fopen(path, "we");
+    if (!out)
+        return err_sys(e, errno, "cannot write %s", path);
+    write_trace(out, t, job->name);
+    bool failed = ferror(out) != 0;
+    int closed = is_stdout ? fflush(out) : fclose(out);
+    if (failed || closed != 0)
+        return err_sys(e, errno ? errno : EIO, "cannot write %s", path);
+    if (is_stdout)
+        return 0;
+    printf("%s: %zu operations of %u ranks; ui.perfetto.dev opens it\n", path, t->count, count_ranks(t));
+    if (t->lost > 0)
+        printf("%llu operations came too fast to be seen\n", (unsigned long long)t->lost);
+    if (t->full)
+        printf("the trace is full: it ends before its time\n");
+    return 0;
+}
+
+static void free_traced(struct traced *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        free_seen(&t->item[i]);
+    for (size_t i = 0; i < t->hosts; i++)
+        free(t->host[i]);
+    free(t->item);
+    free(t->host);
+}
+
+int ctl_trace(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
+{
+    char path[PATH_MAX];
+    struct traced t = {.from = 0};
+    signal(SIGINT, on_interrupt);
+    snprintf(path, sizeof path, "%s.trace.json", job->name);
+    int rc = look_often(c, job, &t, e);
+    if (rc == 0 && t.count == 0)
+        rc = err_set(e, ERR_HOST, "job %s has recorded no operations%s", job->name,
+                     c->seconds_ms > 0 ? " meanwhile" : "");
+    if (rc == 0) {
+        count_lost(&t);
+        choose_lanes(&t);
+        if (t.from == 0)
+            t.from = t.item[0].began;
+        rc = save_trace(&t, job, c->file ? c->file : path, e);
+    }
+    free_traced(&t);
+    return rc == 0 ? 0 : EXIT_REFUSED;
+}
