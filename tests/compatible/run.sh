@@ -123,6 +123,8 @@ f4f798d5 | options + hvdrun refuses -genv, | options of others are answered
 f4f798d5 | options + hvdrun refuses -genvall, | options of others are answered
 f4f798d5 | options + hvdrun refuses -m, | options of others are answered
 f4f798d5 | options + hvdrun refuses -machinefile, | options of others are answered
+68f86551 | options + hvdctl --file: | the file of hvdctl trace
+68f86551 | options + hvdctl --seconds: | hvdctl trace
 6c72fb4d | options + hvdrun --flight-record: | the last operations of each rank
 f4f798d5 | options + hvdrun refuses -mca, | options of others are answered
 f4f798d5 | options + hvdrun refuses -npernode, | options of others are answered
