@@ -121,7 +121,7 @@ static int run_ps(const struct ctl_config *c, struct err *e)
 
 static int run_metrics(const struct ctl_config *c, struct err *e)
 {
-    struct ctl_look now;
+    struct ctl_look now, hvdruns;
     struct err none = ERR_INIT; /* ignored: the host may have no managed agent */
     Hvd__Daemon question = HVD__DAEMON__INIT;
     Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
@@ -133,6 +133,12 @@ static int run_metrics(const struct ctl_config *c, struct err *e)
     question.query = &query;
     Hvd__Daemon *node = daemon_ask(&question, &none);
     show_metrics(stdout, now.seen, now.count, node ? node->status : NULL);
+    err_clear(&none);
+    if (ctl_look(&hvdruns, CTL_HVDRUNS, &none) == 0) {
+        show_lateness_metrics(stdout, hvdruns.seen, hvdruns.count);
+        ctl_look_free(&hvdruns);
+    }
+    err_clear(&none);
     query.gpus = true;
     Hvd__Daemon *gpus = node && node->status->gpus ? daemon_ask(&question, &none) : NULL;
     if (gpus)

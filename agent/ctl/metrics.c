@@ -33,6 +33,57 @@ static double value_of_job(const Hvd__JobStatus *s, size_t metric)
     return (const double[COUNT]){OF_JOBS(VALUE)}[metric];
 }
 
+/* ---- ranks --------------------------------------------------------------------------------------------- */
+
+static void sample_of_rank(FILE *out, const char *name, const struct ctl_seen *seen, uint32_t rank,
+                           double value)
+{
+    const Hvd__JobStatus *s = seen->answer->status;
+    char user[40], number[16];
+    snprintf(number, sizeof number, "%u", rank);
+    const char *labels[] = {"job",  s->job, "user", show_user(seen->uid, user, sizeof user), "host", s->host,
+                            "rank", number, NULL};
+    exposition_sample(out, name, value, labels);
+}
+
+static void show_rank_times(FILE *out, const struct ctl_seen *seen, size_t count)
+{
+    const char *name = "hvd_rank_operation_seconds_total";
+    exposition_family(out, name, "counter",
+                      "Time of a rank in operations. It grows least for the rank that the others wait for.");
+    for (size_t i = 0; i < count; i++) {
+        const Hvd__Counters *c = seen[i].answer->status->counters;
+        for (size_t k = 0; c && k < c->n_rank; k++)
+            sample_of_rank(out, name, &seen[i], c->rank[k]->rank, (double)c->rank[k]->ns / 1e9);
+    }
+}
+
+static double value_of_lateness(const Hvd__Lateness *l, size_t metric)
+{
+    return (const double[]){l->recent_share, (double)l->median_ns / 1e9, (double)l->worst_ns / 1e9}[metric];
+}
+
+void show_lateness_metrics(FILE *out, const struct ctl_seen *seen, size_t count)
+{
+    static const struct {
+        const char *name, *help;
+    } family[] = {{"hvd_rank_waited_for_ratio",
+                   "Of the last minute's waiting for others, the part that was for this rank."},
+                  {"hvd_rank_late_median_seconds",
+                   "How late the rank was, in the median of the operations it was late in."},
+                  {"hvd_rank_late_worst_seconds", "How late the rank was at worst."}};
+    for (size_t f = 0; f < sizeof family / sizeof *family; f++) {
+        exposition_family(out, family[f].name, "gauge", family[f].help);
+        for (size_t i = 0; i < count; i++) {
+            const Hvd__JobStatus *s = seen[i].answer->status;
+            for (size_t k = 0; k < s->n_rank; k++)
+                if (s->rank[k]->lateness)
+                    sample_of_rank(out, family[f].name, &seen[i], s->rank[k]->rank,
+                                   value_of_lateness(s->rank[k]->lateness, f));
+        }
+    }
+}
+
 void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hvd__AgentStatus *node)
 {
     char user[40];
@@ -64,4 +115,5 @@ void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hv
             }
         }
     }
+    show_rank_times(out, seen, count);
 }

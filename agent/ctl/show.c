@@ -2,9 +2,11 @@
 
 #include <inttypes.h>
 #include <pwd.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/protocol/message.h"
+#include "common/status/lateness.h"
 
 /* ---- words and numbers --------------------------------------------------------------------------------- */
 
@@ -102,6 +104,16 @@ struct widths {
 
 static const struct widths wide = {22, 10, 14, 9, 9, 28};
 
+/* "94% always"; "-": nothing is known. */
+static const char *format_lateness(const Hvd__Lateness *l, char *text, size_t size)
+{
+    snprintf(text, size, "-");
+    if (l)
+        snprintf(text, size, "%.0f%%%s%.10s", 100 * l->share, lateness_is_known(l) ? " " : "",
+                 lateness_is_known(l) ? l->word : "");
+    return text;
+}
+
 static struct widths fit_widths(const struct ctl_seen *seen, size_t count, int columns)
 {
     struct widths w = {3, 0, 12, 7, 8, 20};
@@ -115,28 +127,38 @@ static struct widths fit_widths(const struct ctl_seen *seen, size_t count, int c
 
 static void job_heading(FILE *out, const struct widths *w)
 {
-    fprintf(out, "%-*s %-*s%s%-*s %*s %-*s %7s %6s %6s  %s\n", w->job, "JOB", w->user, w->user ? "USER" : "",
-            w->user ? " " : "", w->host, "HOST", w->ranks, "RANKS", w->phase, "PHASE", "TIME", "CPU", "MEM",
-            "COMMAND");
+    fprintf(out, "%-*s %-*s%s%-*s %*s %-*s %7s %6s %6s %5s %s\n", w->job, "JOB", w->user,
+            w->user ? "USER" : "", w->user ? " " : "", w->host, "HOST", w->ranks, "RANKS", w->phase, "PHASE",
+            "TIME", "CPU", "MEM", "LATE", "COMMAND");
+}
+
+/* Of the waiting of all ranks for others, the percentage that was for ranks of this host; negative: nothing
+ * is known, or there is no other host. */
+static double share_of_host(const Hvd__JobStatus *s)
+{
+    for (size_t i = 0; s->hosts > 1 && i < s->n_rank; i++)
+        if (s->rank[i]->lateness)
+            return 100 * lateness_sum_shares(s->rank, s->n_rank);
+    return -1;
 }
 
 static void job_line(FILE *out, const struct ctl_seen *seen, const struct widths *w)
 {
     const Hvd__JobStatus *s = seen->answer->status;
-    char user[40], time[24], mem[24], cpu[24], words[256], ranks[32];
+    char user[40], time[24], mem[24], cpu[24], words[256], ranks[32], late[24];
     message_printable(&seen->answer->status->base); /* root reads texts of a user's session */
     snprintf(ranks, sizeof ranks, "%u/%u", show_live_ranks(s), s->size);
-    fprintf(out, "%-*.80s %-*s%s%-*.60s %*s %-*.40s %7s %6s %6s  %.60s\n", w->job, s->job, w->user,
+    fprintf(out, "%-*.80s %-*s%s%-*.60s %*s %-*.40s %7s %6s %6s %5s %.60s\n", w->job, s->job, w->user,
             w->user ? show_user(seen->uid, user, sizeof user) : "", w->user ? " " : "", w->host, s->host,
             w->ranks, ranks, w->phase, s->phase, format_age(s->run_ms, time, sizeof time),
             format_percent(seen->cpu_percent, cpu, sizeof cpu), format_memory(s->memory_kib, mem, sizeof mem),
-            format_command(s, words, sizeof words));
+            format_percent(share_of_host(s), late, sizeof late), format_command(s, words, sizeof words));
 }
 
 static void rank_heading(FILE *out, const struct widths *w)
 {
-    fprintf(out, "%8s %8s %-*s %8s %9s %7s  %s\n", "RANK", "PID", w->state, "STATE", "TIME", "CPU TIME",
-            "MEM", "LIBHVD");
+    fprintf(out, "%8s %8s %-*s %8s %9s %7s %-11s %s\n", "RANK", "PID", w->state, "STATE", "TIME", "CPU TIME",
+            "MEM", "LATE", w->user ? "LIBHVD" : "");
 }
 
 /* Of an elastic job: a worker keeps its number, and has another rank in each membership. */
@@ -151,12 +173,13 @@ static const char *format_rank(const Hvd__RankStatus *r, bool elastic, char *tex
 
 static void rank_line(FILE *out, const Hvd__RankStatus *r, bool elastic, const struct widths *w)
 {
-    char time[24], mem[24], cpu[32], rank[16];
+    char time[24], mem[24], cpu[32], rank[16], late[32];
     snprintf(cpu, sizeof cpu, "%.1fs", (double)r->cpu_ms / 1e3);
-    fprintf(out, "%8s %8u %-*.60s %8s %9s %7s  %s\n", format_rank(r, elastic, rank, sizeof rank), r->pid,
+    fprintf(out, "%8s %8u %-*.60s %8s %9s %7s %-11s %s\n", format_rank(r, elastic, rank, sizeof rank), r->pid,
             w->state, r->state, format_age(r->run_ms, time, sizeof time), cpu,
-            format_memory(r->memory_kib, mem, sizeof mem),
-            r->shut_down     ? "shut down"
+            format_memory(r->memory_kib, mem, sizeof mem), format_lateness(r->lateness, late, sizeof late),
+            !w->user         ? ""
+            : r->shut_down   ? "shut down"
             : r->initialized ? "initialized"
                              : "-");
 }
@@ -222,6 +245,18 @@ static void show_memberships(FILE *out, const Hvd__JobStatus *s)
     }
 }
 
+static void show_late_ranks(FILE *out, const Hvd__JobStatus *s)
+{
+    char text[600];
+    for (size_t i = 0; i < s->n_rank; i++) {
+        const Hvd__RankStatus *r = s->rank[i];
+        if (!lateness_is_known(r->lateness) || r->ended)
+            continue;
+        lateness_describe(r->lateness, r->rank, s->host, text, sizeof text);
+        fprintf(out, "late: %s\n", text);
+    }
+}
+
 static void show_host(FILE *out, const Hvd__JobStatus *s)
 {
     fprintf(out, "processes: session %u, guard %u", s->session_pid, s->guard_pid);
@@ -235,6 +270,7 @@ static void show_host(FILE *out, const Hvd__JobStatus *s)
     rank_heading(out, &wide);
     for (size_t i = 0; i < s->n_rank; i++)
         rank_line(out, s->rank[i], s->elastic, &wide);
+    show_late_ranks(out, s);
     if (s->counters)
         show_counters(out, s->counters);
 }
@@ -259,10 +295,47 @@ void show_status(FILE *out, const struct ctl_seen *seen, size_t count)
     }
 }
 
-void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, int columns)
+static int compare_ranks(const void *x, const void *y)
 {
-    int left = lines - 1;
-    struct widths w = fit_widths(seen, count, columns);
+    const Hvd__RankStatus *const *a = x, *const *b = y;
+    double first = (*a)->lateness ? (*a)->lateness->share : -1;
+    double second = (*b)->lateness ? (*b)->lateness->share : -1;
+    if (first != second)
+        return first > second ? -1 : 1;
+    return ((*a)->rank > (*b)->rank) - ((*a)->rank < (*b)->rank);
+}
+
+/* Hosts of one job by their part of the waiting, the largest first; jobs stay in their order. */
+static void sort_hosts(struct ctl_seen *seen, size_t count)
+{
+    for (size_t i = 1; i < count; i++) {
+        struct ctl_seen moved = seen[i];
+        size_t at = i;
+        for (; at > 0 && strcmp(seen[at - 1].answer->status->job, moved.answer->status->job) == 0 &&
+               share_of_host(seen[at - 1].answer->status) < share_of_host(moved.answer->status);
+             at--)
+            seen[at] = seen[at - 1];
+        seen[at] = moved;
+    }
+}
+
+/* A line in colours begins with the sequence and ends with another before its newline. */
+static void late_line(FILE *out, const Hvd__RankStatus *r, bool elastic, const struct widths *w, bool colours)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *line = colours && lateness_is_known(r->lateness) ? open_memstream(&text, &size) : NULL;
+    rank_line(line ? line : out, r, elastic, w);
+    if (line && fclose(line) == 0)
+        fprintf(out, "\033[1;33m%.*s\033[0m\n", (int)strcspn(text, "\n"), text);
+    free(text);
+}
+
+void show_top(FILE *out, struct ctl_seen *seen, size_t count, const struct show_screen *screen)
+{
+    int left = screen->lines - 1;
+    struct widths w = fit_widths(seen, count, screen->columns);
+    sort_hosts(seen, count);
     job_heading(out, &w);
     for (size_t i = 0; i < count && left > 0; i++, left--)
         job_line(out, &seen[i], &w);
@@ -270,15 +343,24 @@ void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, i
         const Hvd__JobStatus *s = seen[i].answer->status;
         if (left < 4)
             break;
-        fprintf(out, "\n%s\n", s->job);
+        fprintf(out, "\n%s%s%s\n", s->job, s->hosts > 1 ? " on " : "", s->hosts > 1 ? s->host : "");
         rank_heading(out, &w);
         left -= 3;
+        if (s->n_rank > 0)
+            qsort(s->rank, s->n_rank, sizeof *s->rank, compare_ranks);
         for (size_t r = 0; r < s->n_rank && left > 0; r++, left--)
-            rank_line(out, s->rank[r], s->elastic, &w);
+            late_line(out, s->rank[r], s->elastic, &w, screen->colours);
     }
 }
 
 /* ---- for programs -------------------------------------------------------------------------------------- */
+
+static void lateness_json(struct json *j, const Hvd__Lateness *l)
+{
+    json_object(j, "lateness");
+    lateness_put(l, j);
+    json_end(j);
+}
 
 static void rank_json(struct json *j, const Hvd__RankStatus *r, bool elastic)
 {
@@ -296,6 +378,8 @@ static void rank_json(struct json *j, const Hvd__RankStatus *r, bool elastic)
     json_unsigned(j, "memory_kib", r->memory_kib);
     json_bool(j, "initialized", r->initialized);
     json_bool(j, "shut_down", r->shut_down);
+    if (r->lateness)
+        lateness_json(j, r->lateness);
     json_end(j);
 }
 

@@ -1,6 +1,7 @@
 /* The output of hvdctl: jobs and GPUs for people and as JSON, and jobs for Prometheus. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -21,14 +22,23 @@ void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count);
 /* One job; `count` of its hosts, from 1. */
 void show_status(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_status_json(FILE *out, const struct ctl_seen *seen, size_t count);
-/* Jobs and their ranks on one screen of so many lines and columns; a narrow one shows no users. */
-void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines, int columns);
+struct show_screen {
+    int lines, columns;
+    bool colours;
+};
+
+/* Jobs and their ranks on one screen; a narrow one shows no users. Hosts of a job and ranks of a host change
+ * their order: those that others wait for come first. */
+void show_top(FILE *out, struct ctl_seen *seen, size_t count, const struct show_screen *screen);
 /* Ranks of the job that have not ended here. */
 unsigned show_live_ranks(const Hvd__JobStatus *s);
 
 /* metrics.c: each family with a sample for each job. `node`: the answer of the managed agent; NULL: there is
  * none. */
 void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hvd__AgentStatus *node);
+
+/* The lateness of ranks, as far as the answers have it: those of hvdrun do. */
+void show_lateness_metrics(FILE *out, const struct ctl_seen *seen, size_t count);
 
 /* gpus.c: the GPUs of a node, on stdout. */
 void show_gpus(Hvd__Gpus *g);

@@ -20,7 +20,7 @@
 static struct {
     bool is, keys; /* stdout is a terminal; stdin is one, whose keys come at once */
     struct termios before;
-    int lines, columns;
+    struct show_screen size;
 } screen;
 static volatile sig_atomic_t resized, ended;
 
@@ -36,8 +36,8 @@ static void measure_screen(void)
 {
     struct winsize w;
     bool known = screen.is && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_row > 4 && w.ws_col > 20;
-    screen.lines = known ? w.ws_row - 1 : ENDLESS;
-    screen.columns = known ? w.ws_col : ENDLESS;
+    screen.size.lines = known ? w.ws_row - 1 : ENDLESS;
+    screen.size.columns = known ? w.ws_col : ENDLESS;
     resized = 0;
 }
 
@@ -46,6 +46,8 @@ static void open_screen(const struct ctl_config *c)
     struct sigaction act = {.sa_handler = note_signal};
     screen.is = isatty(STDOUT_FILENO) && !c->json;
     screen.keys = screen.is && tcgetattr(STDIN_FILENO, &screen.before) == 0;
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    screen.size.colours = screen.is && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
     measure_screen();
     if (!screen.is)
         return;
@@ -65,13 +67,28 @@ static void close_screen(void)
         tcsetattr(STDIN_FILENO, TCSANOW, &screen.before);
 }
 
+/* The bytes of a line that fit: sequences for colours take no columns. */
+static int cut_line(const char *line, size_t len, int columns)
+{
+    size_t n = 0;
+    for (int used = 0; n < len; n++) {
+        if (line[n] == '\033')
+            while (n < len && line[n] != 'm')
+                n++;
+        else if (used++ == columns)
+            break;
+    }
+    return (int)n;
+}
+
 /* No line is wider than the screen, and there are no more lines. */
 static void print_cut(const char *text)
 {
     fputs("\033[H\033[2J", stdout);
-    for (int line = 0; *text && line < screen.lines; line++) {
+    for (int line = 0; *text && line < screen.size.lines; line++) {
         size_t n = strcspn(text, "\n");
-        printf("%.*s\n", n < (size_t)screen.columns ? (int)n : screen.columns, text);
+        printf("%.*s%s\n", cut_line(text, n, screen.size.columns), text,
+               screen.size.colours ? "\033[0m" : "");
         text += n + (text[n] == '\n');
     }
 }
@@ -84,7 +101,7 @@ static void print_look(const struct ctl_config *c, const struct ctl_look *l)
     if (c->json)
         show_jobs_json(stdout, l->seen, l->count);
     else
-        show_top(out ? out : stdout, l->seen, l->count, screen.lines, screen.columns);
+        show_top(out ? out : stdout, l->seen, l->count, &screen.size);
     if (out && fclose(out) == 0)
         print_cut(text);
     free(text);

@@ -157,7 +157,7 @@ const struct flight *session_flight(const struct session *s);
 /* The launcher wants the last operations. */
 const char *session_tell_flight(struct session *s, const Hvd__Control *m);
 
-/* stacks.c: where the workers are, for the launcher's Inspect. */
+/* status/stacks.c: where the workers are, for the launcher's Inspect. */
 const char *session_inspect(struct session *s, const Hvd__Control *m);
 /* The same for a status: begins to look, and calls session_stacks_found, perhaps from within. Does nothing
  * while the workers are looked at for the launcher. */
@@ -167,13 +167,24 @@ bool session_stacks_are_looking(const struct session *s);
 /* Fills in what was found; it stays until the next look. */
 void session_stacks_tell(const struct session *s, Hvd__JobStatus *out);
 
-/* status.c: answers hvdctl, and the launcher. */
+/* status/status.c: answers hvdctl, and the launcher. */
 const char *session_tell_status(struct session *s, const Hvd__Control *m);
 /* The workers were looked at. */
 void session_stacks_found(struct session *s);
 /* Keeps what a rank wrote. */
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
+
+/* status/samples.c: of the status's part, which calls these from its hooks. */
+struct samples;
+/* NULL: no memory. */
+struct samples *samples_open(struct session *s);
+/* The workers run. */
+void samples_start(struct samples *m);
+/* The engine's counters have come. */
+void samples_counted(struct samples *m);
+void samples_close(struct samples *m);
+void samples_free(struct samples *m);
 
 /* timeline.c: parts of the timeline for the launcher. */
 /* The launcher ends the job and named this mark; "": it wants no parts. */

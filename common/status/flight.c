@@ -222,3 +222,61 @@ size_t flight_read(const struct flight *f, uint32_t worker, struct flight_worker
     free(all);
     return told;
 }
+
+/* ---- beginnings ---------------------------------------------------------------------------------------- */
+
+uint32_t flight_pid(const struct flight *f, uint32_t worker)
+{
+    return f->memory && worker < FLIGHT_WORKERS ? atomic_load(&f->memory->ring[worker][0].pid) : 0;
+}
+
+void flight_copy_name(const struct flight *f, uint32_t slot, uint64_t ticks, char *to)
+{
+    copy_name(f->memory, slot, ticks, to);
+}
+
+/* FNV-1a of the name, then the last steps of SplitMix64, which spread every bit. */
+static uint64_t identify_operation(const char *name, uint32_t operation)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 0x100000001b3u;
+    h += operation * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+    return h ^ h >> 31;
+}
+
+/* false: it was written meanwhile, is of another set, or has no name. */
+static bool read_beginning(const struct flight *f, const struct flight_record *r, uint32_t number,
+                           const struct scale *s, struct flight_beginning *out)
+{
+    char name[FLIGHT_NAME_MAX + 1];
+    if (atomic_load(&r->number) != number || r->set != 0)
+        return false;
+    uint32_t operation = r->operation;
+    *out = (struct flight_beginning){.ticks = r->began, .slot = r->slot};
+    flight_fence();
+    if (atomic_load(&r->number) != number)
+        return false;
+    copy_name(f->memory, out->slot, out->ticks, name);
+    out->began = to_clock(s, out->ticks);
+    out->id = identify_operation(name, operation);
+    return name[0] != '\0';
+}
+
+size_t flight_read_beginnings(const struct flight *f, uint32_t worker, uint32_t seen[FLIGHT_RINGS],
+                              struct flight_beginning *out)
+{
+    const struct flight_ring *ring = f->memory->ring[worker];
+    struct scale scale = take_scale(f->memory);
+    size_t count = 0;
+    for (uint32_t i = 0; i < FLIGHT_RINGS; i++) {
+        uint32_t last = atomic_load(&ring[i].operations);
+        uint32_t newer = last - seen[i] < FLIGHT_RECORDS ? last - seen[i] : FLIGHT_RECORDS;
+        for (uint32_t number = last - newer + 1; newer > 0; newer--, number++)
+            count += read_beginning(f, &ring[i].record[number % FLIGHT_RECORDS], number, &scale, &out[count]);
+        seen[i] = last;
+    }
+    return count;
+}

@@ -114,3 +114,23 @@ struct flight_worker {
  * SIZE_MAX: there is no such worker. */
 size_t flight_read(const struct flight *f, uint32_t worker, struct flight_worker *who,
                    struct flight_operation *out, size_t most);
+
+/* The beginning of an operation of all ranks (set 0), to compare when the ranks came to it. */
+struct flight_beginning {
+    uint64_t
+        id; /* made of the tensor's name and the operation's number: the same on all ranks of all hosts */
+    uint64_t began; /* of clock_now() */
+    uint64_t ticks; /* the same, for flight_copy_name */
+    uint32_t slot;
+};
+
+#define FLIGHT_BEGINNINGS ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
+
+/* The process that a worker's rings belong to; 0: no such worker has come. */
+uint32_t flight_pid(const struct flight *f, uint32_t worker);
+/* Copies the beginnings that are newer than the seen[ring]-th of each ring, which is set to the newest. Those
+ * without a name are left out. `out` has room for FLIGHT_BEGINNINGS. Returns how many. */
+size_t flight_read_beginnings(const struct flight *f, uint32_t worker, uint32_t seen[FLIGHT_RINGS],
+                              struct flight_beginning *out);
+/* The name of the slot for an operation that began then; empty: it was forgotten. [FLIGHT_NAME_MAX + 1] */
+void flight_copy_name(const struct flight *f, uint32_t slot, uint64_t ticks, char *to);

@@ -467,14 +467,14 @@ static double find_middle(const struct why_job *job)
     return middle;
 }
 
-static void explain_slowness(const struct why_rank *r, char *text, size_t size)
+void why_explain_slowness(double computes, double delayed, char *text, size_t size)
 {
-    if (r->delayed >= SLOW_SHARE)
-        snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * r->delayed);
-    else if (r->computes >= BUSY)
-        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * r->computes);
+    if (delayed >= SLOW_SHARE)
+        snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * delayed);
+    else if (computes >= BUSY)
+        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * computes);
     else
-        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * r->computes);
+        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * computes);
 }
 
 /* Ranks that spend much less time in operations than the one in the middle are waited for. They are no
@@ -499,7 +499,7 @@ static void name_slow_ranks(const struct why_job *job, struct why *out)
         const struct why_rank *r = &job->rank[slowest];
         char reason[100];
         name_ranks(job, slow, names, sizeof names);
-        explain_slowness(r, reason, sizeof reason);
+        why_explain_slowness(r->computes, r->delayed, reason, sizeof reason);
         snprintf(
             out->sentence + n, sizeof out->sentence - n,
             "; the others wait for %s: rank %u is in operations %.0f %% of the time, the rank in the middle "

@@ -77,6 +77,10 @@ const char *why_word(enum why_verdict verdict);
 /* out->culprit has room for job->size, all zeros. */
 void why_judge(const struct why_job *job, struct why *out);
 
+/* Words for what a slow rank does, from shares of a processor: it computes, it is ready and has none, or it
+ * waits. */
+void why_explain_slowness(double computes, double delayed, char *text, size_t size);
+
 /* The function in which a stack waits for other ranks (MPI_Allreduce, ncclAllReduce, gloo::...); empty: the
  * stack does not say that it waits. For tests. */
 void why_call_of(const char *stack, char *out, size_t size);

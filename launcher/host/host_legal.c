@@ -38,6 +38,7 @@ static const struct legal_row rows[] = {
     {BODY(TIMELINE_PARTS), IN(ENDING), IN(LEAVING), true},
     {BODY(STATUS), WELCOMED, IN(LEAVING), false},
     {BODY(FLIGHT), BEGUN, IN(LEAVING), false},
+    {BODY(SAMPLES), BEGUN, IN(LEAVING), false},
     {BODY(ENDED), WELCOMED, 0, true},
     {BODY(LEASE_WAITING), IN(GREETING), IN(LEAVING), false},
     {BODY(LEASE_HELD), IN(GREETING), IN(LEAVING), true},

@@ -27,7 +27,8 @@
     X(leftovers)       \
     X(status)          \
     X(timeline_parts)  \
-    X(flight)
+    X(flight)          \
+    X(samples)
 /* clang-format on */
 
 #define AS_DECLARATION(name) extern const struct job_part part_##name;
@@ -125,6 +126,13 @@ void status_ask_why(struct job *j);
 bool status_why(struct job *j, Hvd__Where *const *where, char *text, size_t size);
 /* Ranks have waited for others for too long: all hosts are asked, and the reason is said when it is known. */
 void status_say_why(struct job *j);
+
+/* ---- samples.c ----------------------------------------------------------------------------------------- */
+
+/* Points each rank of the status to what is known of its lateness. The status must not be freed before
+ * samples_take_back. */
+void samples_lend(const struct job *j, Hvd__JobStatus *status);
+void samples_take_back(Hvd__JobStatus *status);
 
 /* ---- timeline_parts.c ---------------------------------------------------------------------------------- */
 

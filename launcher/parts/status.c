@@ -168,7 +168,9 @@ static void on_status(void *ctx, struct status_client *to)
         if (host_state(&j->host[i]) == HOST_CLOSED)
             continue;
         fill_status(j, &j->host[i], status_server_depth(to), &status);
+        samples_lend(j, &status);
         status_server_tell(to, &status);
+        samples_take_back(&status);
     }
 }
 

@@ -13,7 +13,8 @@
  *   late       has not called hvd_init
  *   shutdown   does not call hvd_shutdown, but computes
  *   socket     reads from a socket             healthy   nothing: all go on
- *   slow       computes for 3 ms between rounds, the others for 1 ms, and all go on */
+ *   slow       computes for 3 ms between rounds, the others for 1 ms, and all go on
+ *   pause      sleeps for half a second, once; there are few rounds, and all go on */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -188,7 +189,7 @@ int main(int argc, char **argv)
     must(hvd_init(), "hvd_init");
     if (strcmp(kind, "set") == 0)
         must(hvd_set_add(ranks, 2, &pair), "hvd_set_add");
-    bool endless = strcmp(kind, "healthy") == 0 || strcmp(kind, "slow") == 0;
+    bool endless = strcmp(kind, "healthy") == 0 || strcmp(kind, "slow") == 0 || strcmp(kind, "pause") == 0;
     for (int round = 0; round <= ROUNDS || endless; round++) {
         if (round == ROUNDS)
             printf("ready\n");
@@ -196,6 +197,8 @@ int main(int argc, char **argv)
         train_round(culprit, round);
         if (strcmp(kind, "healthy") == 0)
             usleep(1000);
+        if (strcmp(kind, "pause") == 0)
+            usleep(round == 2 * ROUNDS && hvd_rank() == culprit ? 600000 : 100000);
         if (strcmp(kind, "slow") == 0)
             compute_for(hvd_rank() == culprit ? 3 : 1);
     }

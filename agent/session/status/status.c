@@ -1,18 +1,15 @@
 /* The session's answers to hvdctl (status_server.h). */
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include "agent/inspect/stacks_proc.h"
+#include "agent/inspect/usage.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
-#include "agent/worker/descendants.h"
 #include "common/base/clock.h"
-#include "common/base/file.h"
 #include "common/status/flight_message.h"
 #include "common/status/status_server.h"
 
@@ -34,64 +31,9 @@ struct answer {
 struct session_status {
     struct status_server server;
     struct answer *answer; /* NULL: nobody has asked */
-    bool counts, looks;    /* for a status with reasons: the engine, the tools have not answered yet */
+    struct samples *samples;
+    bool counts, looks; /* for a status with reasons: the engine, the tools have not answered yet */
 };
-
-/* ---- the use of a worker ------------------------------------------------------------------------------- */
-
-/* CPU time and memory that a worker uses now, with all processes below it. */
-
-struct usage {
-    char state; /* of the process itself, as in /proc/PID/stat; 0: it has gone */
-    uint64_t cpu_ms;
-    uint64_t memory_kib; /* resident; what processes share counts once for each */
-    uint64_t delay_ms;   /* of the process itself, ready and without a processor */
-};
-
-#define PROCESSES_MAX 256 /* of a worker that are looked at */
-
-/* False when it has gone. */
-static bool read_proc(pid_t pid, const char *file, char *text, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-    return file_read(path, 0, text, size) > 0;
-}
-
-static struct usage usage_of_one(pid_t pid)
-{
-    char text[1024];
-    struct inspected_process p;
-    struct usage u = {0};
-    unsigned long pages = 0;
-    if (!read_proc(pid, "stat", text, sizeof text) || !inspect_parse_stat(text, sysconf(_SC_CLK_TCK), &p))
-        return u;
-    u.state = p.state;
-    u.cpu_ms = p.cpu_ms;
-    if (read_proc(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1)
-        u.memory_kib = (uint64_t)pages * ((uint64_t)sysconf(_SC_PAGESIZE) / 1024);
-    unsigned long long delay_ns;
-    if (read_proc(pid, "schedstat", text, sizeof text) && sscanf(text, "%*u %llu", &delay_ns) == 1)
-        u.delay_ms = delay_ns / NSEC_PER_MSEC;
-    return u;
-}
-
-static struct usage usage_of(pid_t pid)
-{
-    pid_t list[PROCESSES_MAX] = {pid};
-    struct usage sum = usage_of_one(pid);
-    size_t count = 1;
-    for (size_t i = 0; i < count; i++) {
-        size_t n = descendants_children(list[i], list + count, PROCESSES_MAX - count);
-        for (size_t k = count; k < count + n; k++) {
-            struct usage u = usage_of_one(list[k]);
-            sum.cpu_ms += u.cpu_ms;
-            sum.memory_kib += u.memory_kib;
-        }
-        count += n;
-    }
-    return sum;
-}
 
 /* ---- the answers --------------------------------------------------------------------------------------- */
 
@@ -336,7 +278,8 @@ void session_status_output(struct session *s, uint32_t rank, enum frame_stream s
 static int open_status(struct session *s, struct err *e)
 {
     status_server_init(&s->status->server);
-    return 0;
+    s->status->samples = samples_open(s);
+    return s->status->samples ? 0 : err_set(e, ERR_MEMORY, "no memory for a session");
 }
 
 static int listen_for_clients(struct session *s, struct err *e)
@@ -347,8 +290,14 @@ static int listen_for_clients(struct session *s, struct err *e)
                : status_server_open(&s->status->server, &s->loop, &at, &events, s, e);
 }
 
+static void begin_samples(struct session *s)
+{
+    samples_start(s->status->samples);
+}
+
 static void answer_clients(struct session *s)
 {
+    samples_counted(s->status->samples);
     status_server_refreshed(&s->status->server, STATUS_PLAIN);
     if (!s->status->counts)
         return;
@@ -359,6 +308,13 @@ static void answer_clients(struct session *s)
 static void close_status(struct session *s)
 {
     status_server_close(&s->status->server);
+    samples_close(s->status->samples);
+}
+
+static void free_status(struct session *s)
+{
+    free_answer(s);
+    samples_free(s->status->samples);
 }
 
 const struct session_part session_part_status = {
@@ -366,7 +322,8 @@ const struct session_part session_part_status = {
     .state = SESSION_STATE(status),
     .open = open_status,
     .directory = listen_for_clients,
+    .running = begin_samples,
     .counted = answer_clients,
     .close = close_status,
-    .free = free_answer,
+    .free = free_status,
 };
