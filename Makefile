@@ -140,6 +140,8 @@ $(BUILD)/obj/%.o: %.c Makefile | $(GEN).h
 	$(call note,CC  )
 	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
+$(BUILD)/obj/common/page/page.o: common/page/page.html
+
 $(BUILD)/libcommon.a: $(COMMON_OBJ)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^

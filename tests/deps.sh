@@ -71,6 +71,7 @@ for group in "${@:-build}"; do
         need_program perl perl
         need_program zsh zsh
         need_program fish fish
+        need_program chromium-headless-shell chromium-headless-shell
         [ -x /lib/systemd/systemd ] || missing="$missing systemd"
         need_program mpicc.openmpi libopenmpi-dev
         need_program mpirun.openmpi openmpi-bin

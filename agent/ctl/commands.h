@@ -42,6 +42,9 @@ int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e
 /* trace.c: what its ranks do, in a file for Perfetto. */
 int ctl_trace(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
 
+/* page.c: the report of the job as it is now, in an HTML file, or as JSON. */
+int ctl_page(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+
 /* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns
  * the exit status. */
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e);

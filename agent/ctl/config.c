@@ -21,7 +21,7 @@ const struct options_program ctl_program = {
         "or those of HOST. "
         "status JOB shows its ranks and GPUs, or its place in the queue for slots. why JOB says which rank "
         "or host it waits for, and where that is. trace JOB writes what its ranks do for some seconds, for "
-        "Perfetto. logs JOB prints the last "
+        "Perfetto. page JOB writes an HTML file about the job as it is now. logs JOB prints the last "
         "output of its ranks. kill JOB ends the job on all its hosts. top shows all jobs, again and again, "
         "until q. "
         "resize JOB N gives an elastic job N ranks; leave JOB lets its ranks on this host leave at their "
@@ -32,7 +32,7 @@ const struct options_program ctl_program = {
         "GPUs. drain lets it accept no new jobs, and elastic jobs leave; undrain lets it accept jobs again. "
         "accept takes GPUs back "
         "that have had a fault. JOB is a name that ps shows, or its beginning.",
-    .commands = "ps|status|why|trace|logs|kill|resize|leave|top|node|drain|undrain|gpus|accept|metrics",
+    .commands = "ps|status|why|trace|page|logs|kill|resize|leave|top|node|drain|undrain|gpus|accept|metrics",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
 };

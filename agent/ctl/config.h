@@ -20,7 +20,7 @@
     X(int64_t, seconds_ms, OPTION_SECONDS, "--seconds", "SECONDS", 0, 3600, "5",                             \
       "trace: how long. 0: only the operations that the hosts still know.")                                  \
     X(const char *, file, OPTION_TEXT, "--file", "FILE", 0, 0, NULL,                                         \
-      "trace: the file to write, - for stdout. Without this option: JOB.trace.json.")                        \
+      "trace, page: the file to write, - for stdout. Without this option: JOB.trace.json, JOB.html.")        \
     X(const char *, reason, OPTION_TEXT, "--reason", "TEXT", 0, 0, NULL,                                     \
       "drain: the reason; users who ask for slots are told. leave: the reason, for the job's user.")         \
     X(bool, bash_completion, OPTION_ACTION, "--bash-completion", NULL, 0, 0, NULL,                           \

@@ -175,7 +175,7 @@ static int run_command(const struct ctl_config *c, struct err *e)
                     {"node", ctl_node, NULL, true},       {"drain", ctl_drain, NULL, true},
                     {"undrain", ctl_undrain, NULL, true}, {"gpus", ctl_gpus, NULL, true},
                     {"accept", ctl_accept, NULL, true},   {"metrics", run_metrics, NULL, false},
-                    {"trace", NULL, ctl_trace, false}};
+                    {"trace", NULL, ctl_trace, false},    {"page", NULL, ctl_page, false}};
     for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(c->command, commands[i].name) != 0)
             continue;

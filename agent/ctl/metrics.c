@@ -60,7 +60,8 @@ static void show_rank_times(FILE *out, const struct ctl_seen *seen, size_t count
 
 static double value_of_lateness(const Hvd__Lateness *l, size_t metric)
 {
-    return (const double[]){l->recent_share, (double)l->median_ns / 1e9, (double)l->worst_ns / 1e9}[metric];
+    return (const double[]){l->recent_share_ppm / 1e6, (double)l->median_ns / 1e9,
+                            (double)l->worst_ns / 1e9}[metric];
 }
 
 void show_lateness_metrics(FILE *out, const struct ctl_seen *seen, size_t count)

@@ -109,7 +109,7 @@ static const char *format_lateness(const Hvd__Lateness *l, char *text, size_t si
 {
     snprintf(text, size, "-");
     if (l)
-        snprintf(text, size, "%.0f%%%s%.10s", 100 * l->share, lateness_is_known(l) ? " " : "",
+        snprintf(text, size, "%.0f%%%s%.10s", l->share_ppm / 1e4, lateness_is_known(l) ? " " : "",
                  lateness_is_known(l) ? l->word : "");
     return text;
 }
@@ -298,8 +298,8 @@ void show_status(FILE *out, const struct ctl_seen *seen, size_t count)
 static int compare_ranks(const void *x, const void *y)
 {
     const Hvd__RankStatus *const *a = x, *const *b = y;
-    double first = (*a)->lateness ? (*a)->lateness->share : -1;
-    double second = (*b)->lateness ? (*b)->lateness->share : -1;
+    int64_t first = (*a)->lateness ? (int64_t)(*a)->lateness->share_ppm : -1;
+    int64_t second = (*b)->lateness ? (int64_t)(*b)->lateness->share_ppm : -1;
     if (first != second)
         return first > second ? -1 : 1;
     return ((*a)->rank > (*b)->rank) - ((*a)->rank < (*b)->rank);

@@ -88,7 +88,7 @@ static void print_cut(const char *text)
     for (int line = 0; *text && line < screen.size.lines; line++) {
         size_t n = strcspn(text, "\n");
         printf("%.*s%s\n", cut_line(text, n, screen.size.columns), text,
-               screen.size.colours ? "\033[0m" : "");
+               memchr(text, '\033', n) ? "\033[0m" : "");
         text += n + (text[n] == '\n');
     }
 }

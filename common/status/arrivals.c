@@ -121,7 +121,7 @@ static void insert_chosen(struct arrivals *a, const struct arrival *new)
 static void choose_operation(struct arrivals *a, const struct flight *f, const struct waiting *w,
                              uint32_t count)
 {
-    struct arrival new = {.id = w->at.id, .count = count};
+    struct arrival new = {.id = w->at.id, .count = count, .operation = w->at.operation};
     if (is_too_high(a, new.id))
         return;
     new.pid = calloc(count, sizeof *new.pid);

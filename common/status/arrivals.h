@@ -14,9 +14,9 @@
 struct arrival {
     uint64_t id;
     char name[FLIGHT_NAME_MAX + 1];
-    uint32_t *pid;   /* [count], owned */
-    uint64_t *began; /* [count], owned */
-    uint32_t count;
+    uint32_t *pid;             /* [count], owned */
+    uint64_t *began;           /* [count], owned */
+    uint32_t count, operation; /* how often the tensor was reduced */
 };
 
 struct arrivals;

@@ -254,14 +254,13 @@ static bool read_beginning(const struct flight *f, const struct flight_record *r
     char name[FLIGHT_NAME_MAX + 1];
     if (atomic_load(&r->number) != number || r->set != 0)
         return false;
-    uint32_t operation = r->operation;
-    *out = (struct flight_beginning){.ticks = r->began, .slot = r->slot};
+    *out = (struct flight_beginning){.ticks = r->began, .slot = r->slot, .operation = r->operation};
     flight_fence();
     if (atomic_load(&r->number) != number)
         return false;
     copy_name(f->memory, out->slot, out->ticks, name);
     out->began = to_clock(s, out->ticks);
-    out->id = identify_operation(name, operation);
+    out->id = identify_operation(name, out->operation);
     return name[0] != '\0';
 }
 

@@ -121,7 +121,7 @@ struct flight_beginning {
         id; /* made of the tensor's name and the operation's number: the same on all ranks of all hosts */
     uint64_t began; /* of clock_now() */
     uint64_t ticks; /* the same, for flight_copy_name */
-    uint32_t slot;
+    uint32_t slot, operation;
 };
 
 #define FLIGHT_BEGINNINGS ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)

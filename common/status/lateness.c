@@ -4,16 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEN_LEAST   10  /* operations before a rank is called late */
-#define LATE_PART    4   /* a rank is late that comes after this part of the operation's waiting */
-#define ALWAYS_SHARE 0.5 /* of the periods */
-#define OFTEN_SHARE  0.1
-#define MORE_SHARE   1.5    /* times a rank's part of all waiting, if the waiting were for all alike */
-#define WORTH_SHARE  0.005  /* of a rank's time: such waiting is worth a word */
-#define FADE         0.98   /* of what is recent, in a second */
-#define NOISE_NS     20000u /* nobody is late by less */
-#define ONCE_NS      10000000u
-#define ONCE_TIMES   20 /* the median */
+#define SEEN_LEAST    10  /* operations before a rank is called late */
+#define PERIODS_LEAST 2   /* once is no habit */
+#define LATE_PART     4   /* a rank is late that comes after this part of the operation's waiting */
+#define ALWAYS_SHARE  0.5 /* of the periods */
+#define OFTEN_SHARE   0.1
+#define MORE_SHARE    1.5    /* times a rank's part of all waiting, if the waiting were for all alike */
+#define WORTH_SHARE   0.005  /* of a rank's time: such waiting is worth a word */
+#define FADE          0.98   /* of what is recent, in a second */
+#define NOISE_NS      20000u /* nobody is late by less */
+#define ONCE_NS       10000000u
+#define ONCE_TIMES    20 /* the median */
 
 bool lateness_init(struct lateness *l, uint32_t size)
 {
@@ -190,7 +191,8 @@ uint64_t lateness_median(const struct lateness *l, uint32_t rank)
 enum lateness_kind lateness_kind_of(const struct lateness *l, uint32_t rank)
 {
     const struct lateness_rank *r = &l->rank[rank];
-    double periods = r->seen >= SEEN_LEAST && l->periods > 0 ? (double)r->periods / (double)l->periods : 0;
+    bool again = r->seen >= SEEN_LEAST && r->periods >= PERIODS_LEAST;
+    double periods = again ? (double)r->periods / (double)l->periods : 0;
     bool costs = lateness_share(l, rank) > MORE_SHARE * fair_share(l);
     if (costs && periods >= ALWAYS_SHARE)
         return LATENESS_ALWAYS;
@@ -218,8 +220,8 @@ void lateness_tell(const struct lateness *l, uint32_t rank, Hvd__Lateness *out)
     out->operations = r->seen;
     out->late = r->late;
     out->last = r->last;
-    out->share = lateness_share(l, rank);
-    out->recent_share = lateness_recent_share(l, rank);
+    out->share_ppm = (uint32_t)(1e6 * lateness_share(l, rank) + 0.5);
+    out->recent_share_ppm = (uint32_t)(1e6 * lateness_recent_share(l, rank) + 0.5);
     out->caused_ns = (uint64_t)r->caused_ns;
     out->median_ns = lateness_median(l, rank);
     out->worst_ns = r->worst_ns;
@@ -231,7 +233,7 @@ double lateness_sum_shares(Hvd__RankStatus *const *rank, size_t count)
 {
     double sum = 0;
     for (size_t i = 0; i < count; i++)
-        sum += rank[i]->lateness ? rank[i]->lateness->share : 0;
+        sum += rank[i]->lateness ? rank[i]->lateness->share_ppm / 1e6 : 0;
     return sum;
 }
 
@@ -255,9 +257,9 @@ static const char *format_time(uint64_t ns, char *text, size_t size)
 /* Nothing while it is as before. */
 static const char *describe_trend(const Hvd__Lateness *l)
 {
-    if (l->recent_share > 1.3 * l->share)
+    if (l->recent_share_ppm > 1.3 * l->share_ppm)
         return ", and more of late";
-    return l->recent_share < 0.7 * l->share ? ", and less of late" : "";
+    return l->recent_share_ppm < 0.7 * l->share_ppm ? ", and less of late" : "";
 }
 
 void lateness_describe(const Hvd__Lateness *l, uint32_t rank, const char *host, char *text, size_t size)
@@ -273,7 +275,7 @@ void lateness_describe(const Hvd__Lateness *l, uint32_t rank, const char *host, 
     snprintf(text, size,
              "rank %u on %.64s is %.10s late: %.0f %% of all waiting for others is for it%s; by %s in the "
              "median, by %s at \"%.80s\"%s%.200s",
-             rank, host, l->word, 100 * l->share, describe_trend(l), median, worst, l->worst_tensor,
+             rank, host, l->word, l->share_ppm / 1e4, describe_trend(l), median, worst, l->worst_tensor,
              *l->reason ? "; " : "", l->reason);
 }
 
@@ -284,8 +286,8 @@ void lateness_put(const Hvd__Lateness *l, struct json *w)
     json_unsigned(w, "sampled_operations", l->operations);
     json_unsigned(w, "late_in", l->late);
     json_unsigned(w, "last_in", l->last);
-    json_real(w, "share_of_waiting", l->share);
-    json_real(w, "recent_share_of_waiting", l->recent_share);
+    json_real(w, "share_of_waiting", l->share_ppm / 1e6);
+    json_real(w, "recent_share_of_waiting", l->recent_share_ppm / 1e6);
     json_real(w, "median", (double)l->median_ns / 1e9);
     json_real(w, "worst", (double)l->worst_ns / 1e9);
     json_filled_text(w, "worst_tensor", l->worst_tensor);

@@ -13,7 +13,8 @@
 #include "common/protocol/message.h"
 
 #define AT_ONCE    128
-#define QUEUE_MAX  (32u << 20) /* bytes that one client has not read yet: the status of many hosts */
+#define PART_MAX   (512u << 10) /* bytes of a report in one answer */
+#define QUEUE_MAX  (32u << 20)  /* bytes that one client has not read yet: the status of many hosts */
 #define OUTPUT_MAX (ANSWER_MAX + (64u << 10)) /* likewise, of output */
 
 struct status_client {
@@ -115,6 +116,29 @@ static void answer_wish(struct status_client *i, const char *why)
     a.body_case = HVD__ANSWER__BODY_REFUSED;
     a.refused = (char *)(uintptr_t)why;
     answer_last(i, &a);
+}
+
+void status_server_tell_report(struct status_client *to, const char *json, size_t size)
+{
+    for (size_t at = 0; at < size; at += PART_MAX) {
+        Hvd__Answer a = HVD__ANSWER__INIT;
+        a.body_case = HVD__ANSWER__BODY_REPORT;
+        a.report.data = (uint8_t *)(uintptr_t)(json + at);
+        a.report.len = size - at < PART_MAX ? size - at : PART_MAX;
+        if (queue_answer(to, &a) == 0)
+            continue;
+        answer_wish(to, "the report is too long, or not read");
+        return;
+    }
+    answer_done(to);
+}
+
+static void give_report(struct status_client *i)
+{
+    if (i->all->events->report)
+        i->all->events->report(i->all->ctx, i);
+    else
+        answer_wish(i, "hvdrun alone has the report: ask on the host where hvdrun runs");
 }
 
 static bool wants_rank(const struct status_client *i, uint32_t rank)
@@ -271,6 +295,9 @@ static void answer_inquiry(struct status_client *i, const Hvd__Inquiry *inquiry)
         break;
     case HVD__INQUIRY__KIND__FLIGHT:
         prepare_status(i, STATUS_FLIGHT);
+        break;
+    case HVD__INQUIRY__KIND__REPORT:
+        give_report(i);
         break;
     case HVD__INQUIRY__KIND__OUTPUT:
         give_output(i, inquiry);

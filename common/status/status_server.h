@@ -8,9 +8,8 @@
  * Each is a frame (common/protocol/frame.h) of a message of control.proto. The owner answers from its own
  * knowledge, for a status after `refresh` is done or refresh_ms are over, and never waits for a client. A
  * status with reasons (hvdctl why) takes longer, and one with operations (hvdctl trace) is large, so the
- * kinds are refreshed apart. A
- * client that does not read in time is told how many bytes it missed. A client that sends too much is
- * closed, and of too many clients the oldest is closed. */
+ * kinds are refreshed apart. A client that does not read in time is told how many bytes it missed. A client
+ * that sends too much is closed, and of too many clients the oldest is closed. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,6 +39,8 @@ struct status_server_events {
     /* `uid` wants the job to have so many ranks, or the ranks here to leave. NULL, or why that cannot be. */
     const char *(*resize)(void *ctx, uid_t uid, uint32_t ranks);
     const char *(*leave)(void *ctx, uid_t uid, const char *reason);
+    /* Calls status_server_tell_report. NULL: there is no report here. */
+    void (*report)(void *ctx, struct status_client *to);
     /* `uid` wants the job to end. */
     void (*end)(void *ctx, uid_t uid);
 };
@@ -74,6 +75,8 @@ void status_server_refreshed(struct status_server *q, enum status_depth depth);
 /* To be called from `status`: the client's depth; adds one host's status to the answer. */
 enum status_depth status_server_depth(const struct status_client *to);
 void status_server_tell(struct status_client *to, Hvd__JobStatus *status);
+/* To be called from `report`, at most once. */
+void status_server_tell_report(struct status_client *to, const char *json, size_t size);
 /* Names the user at the other end, for sentences about what that user asked for. */
 const char *status_name_asker(uid_t uid);
 #define STATUS_NOT_ELASTIC                                                                                   \

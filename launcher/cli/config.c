@@ -188,7 +188,7 @@ static int check_value(struct config *config, char *const envp[], struct err *e)
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e)
 {
     int operand = argc, end = programs_end(argc, argv, 1);
-    *config = (struct config){0};
+    *config = (struct config){.words = argv};
     if (options_parse(&config_program, end, argv, envp, config, &operand, e)) {
         settings_free(&config->file);
         return -1;

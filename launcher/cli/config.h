@@ -168,8 +168,9 @@
       "Print at the end how every rank ended. Ranks that ended alike share a line.") \
     X(const char *, report, OPTION_TEXT, "--report", "FILE", "HVDRUN_REPORT", "report", \
       0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
-      "Write a report as JSON to FILE when the job has ended: first cause, phases, hosts, and for every rank its " \
-      "start, end, status, memory, CPU time and bytes of output.") \
+      "Write a report to FILE when the job has ended: first cause, phases, hosts, late ranks, and for every rank " \
+      "its start, end, status, memory, CPU time and bytes of output. As JSON, or with .html at the end of FILE as " \
+      "a page for a browser.") \
     X(bool, prefix_timestamp, OPTION_FLAG, "-prefix-timestamp, --prefix-output-with-timestamp", NULL, \
       "HVDRUN_PREFIX_OUTPUT_WITH_TIMESTAMP", "prefix_output_with_timestamp", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
       "Begin every line of output with the time.") \
@@ -481,6 +482,7 @@ struct config {
     /* num_proc: of all programs; 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level:
      * enum log_level. Texts are NULL when not given, and point into argv or the environment. */
     struct programs programs;
+    char *const *words;      /* argv */
     struct settings file;    /* of --config-file */
     struct port_range ports; /* --port-range */
     struct placement placement;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define SHOWN 80 /* bytes of a user's word in a message */
 
@@ -270,4 +271,73 @@ const char *environment_get(const struct environment *env, const char *name)
     size_t len = strlen(name);
     ptrdiff_t at = find_variable(env, name, len);
     return at < 0 ? NULL : env->variable[at] + len + 1;
+}
+
+/* ---- for reports --------------------------------------------------------------------------------------- */
+
+/* Variables that explain how a job ran. Others may be private, and are not shown. */
+static const char *const shown[] = {"PATH",         "LD_LIBRARY_PATH",
+                                    "PYTHONPATH",   "VIRTUAL_ENV",
+                                    "CONDA_PREFIX", "CUDA_VISIBLE_DEVICES",
+                                    "OMP_*",        "MKL_*",
+                                    "OPENBLAS_*",   "KMP_*",
+                                    "GOMP_*",       "NCCL_*",
+                                    "UCX_*",        "FI_*",
+                                    "GLOO_*",       "TORCH_*",
+                                    "PYTORCH_*",    "CUDA_*",
+                                    "XLA_*",        "TF_CPP_*",
+                                    "TF_GPU_*",     "TF_NUM_*",
+                                    "TF_XLA_*",     "HOROVOD_*",
+                                    "HVDRUN_*",     "HVD_CONTAINMENT",
+                                    "OMPI_MCA_*",   "MPIR_CVAR_*",
+                                    "SLURM_JOB_ID", "SLURM_JOB_NODELIST",
+                                    "PBS_JOBID",    "LSB_JOBID"};
+static const char *const secret_parts[] = {"SECRET", "TOKEN", "PASS", "KEY", "CRED", "AUTH"};
+
+/* `variable` is NAME=value. */
+static bool is_shown(const char *variable)
+{
+    size_t len = name_length(variable);
+    for (size_t i = 0; i < LENGTH(secret_parts); i++)
+        for (size_t at = 0; at + strlen(secret_parts[i]) <= len; at++)
+            if (strncasecmp(variable + at, secret_parts[i], strlen(secret_parts[i])) == 0)
+                return false;
+    return variable[len] == '=' && matches_any(variable, shown, LENGTH(shown));
+}
+
+void environment_put(const struct environment *env, struct json *w)
+{
+    json_object(w, "environment");
+    for (size_t i = 0; i < env->count; i++) {
+        char *name =
+            is_shown(env->variable[i]) ? strndup(env->variable[i], name_length(env->variable[i])) : NULL;
+        if (name)
+            json_text(w, name, env->variable[i] + strlen(name) + 1);
+        free(name);
+    }
+    json_end(w);
+}
+
+/* The variable that a word of the command line sets, in the word; NULL: it sets none. */
+static const char *find_assignment(const char *before, const char *word)
+{
+    bool joined = strncmp(word, "-x", 2) == 0 && word[2];
+    const char *variable = joined                                ? word + 2 + (word[2] == '=')
+                           : before && strcmp(before, "-x") == 0 ? word
+                                                                 : NULL;
+    return variable && strchr(variable, '=') ? variable : NULL;
+}
+
+void environment_put_words(const char *name, char *const words[], struct json *w)
+{
+    json_array(w, name);
+    for (size_t i = 0; words[i]; i++) {
+        const char *variable = find_assignment(i > 0 ? words[i - 1] : NULL, words[i]);
+        bool hidden = variable && !is_shown(variable);
+        char *word = hidden ? strndup(words[i], (size_t)(variable - words[i]) + name_length(variable)) : NULL;
+        if (word || !hidden)
+            json_text(w, NULL, word ? word : words[i]);
+        free(word);
+    }
+    json_end(w);
 }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 #include "common/base/err.h"
+#include "common/base/json.h"
 #include "common/options/options.h"
 
 struct environment {
@@ -31,3 +32,12 @@ void environment_free(struct environment *env);
 int environment_set(struct environment *env, const char *name, const char *value, struct err *e);
 /* The value of a variable, or NULL. */
 const char *environment_get(const struct environment *env, const char *name);
+
+/* ---- for reports --------------------------------------------------------------------------------------- */
+
+/* The variables that matter for training, those of a list, as an object "environment". A name that sounds
+ * like a secret is never in it. */
+void environment_put(const struct environment *env, struct json *w);
+/* The words of a command line as an array. A variable that -x sets stays without its value, unless
+ * environment_put would show that variable. */
+void environment_put_words(const char *name, char *const words[], struct json *w);

@@ -9,12 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/ranks.h"
+#include "common/page/page.h"
+#include "launcher/cli/environment.h"
 #include "launcher/io/tail.h"
 #include "launcher/job/core.h"
 #include "launcher/job/outcome.h"
@@ -267,17 +270,32 @@ static void put_restarts(struct json *w, const struct job *j)
     json_unsigned(w, "restarts_left", (uint64_t)j->config->max_restarts - j->epoch->number);
 }
 
-static void put_job(FILE *out, const struct job *j, int exit_status, uint64_t over)
+/* The time of day when the job began, as ISO 8601. */
+static void put_start(struct json *w, const struct job *j)
+{
+    char text[40];
+    struct tm t;
+    time_t began = time(NULL) - (time_t)((clock_now() - j->epoch->began) / NSEC_PER_SEC);
+    if (gmtime_r(&began, &t) && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &t) > 0)
+        json_text(w, "started", text);
+}
+
+/* exit_status NULL: the job goes on. */
+static void put_job(FILE *out, const struct job *j, const int *exit_status, uint64_t over)
 {
     struct json w;
     json_begin(&w, out);
     json_object(&w, NULL);
     json_text(&w, "hvdrun", HVD_VERSION);
     json_text(&w, "job", j->name);
+    put_start(&w, j);
+    environment_put_words("hvdrun_command", j->config->words, &w);
     programs_put(&j->config->programs, &w);
     json_unsigned(&w, "size", j->plan.size);
-    json_integer(&w, "exit_status", exit_status);
+    json_known_integer(&w, "exit_status", exit_status, exit_status ? *exit_status : 0);
     json_real(&w, "took", to_seconds(j, over));
+    if (j->env)
+        environment_put(&j->env[0], &w);
     put_cause(&w, j);
     json_text(&w, "ended_by", outcome_ended_by(&j->outcome));
     put_restarts(&w, j);
@@ -309,6 +327,27 @@ int report_check(const char *path, struct err *e)
     return check_target(path, e);
 }
 
+/* As JSON, or as a page, which is made from the JSON. */
+static int write_report(FILE *out, const struct job *j, int exit_status, uint64_t over, const char *path)
+{
+    char *json = NULL;
+    size_t size = 0;
+    if (!page_is_wanted(path)) {
+        put_job(out, j, &exit_status, over);
+        return 0;
+    }
+    FILE *memory = open_memstream(&json, &size);
+    if (memory)
+        put_job(memory, j, &exit_status, over);
+    bool whole = memory && !ferror(memory);
+    if (memory && fclose(memory) == 0 && whole)
+        page_write(out, json, size);
+    else
+        whole = false;
+    free(json);
+    return whole ? 0 : -1;
+}
+
 static int write_file(const struct job *j, int exit_status, uint64_t over, const char *path, struct err *e)
 {
     char partial[PATH_MAX];
@@ -317,15 +356,14 @@ static int write_file(const struct job *j, int exit_status, uint64_t over, const
         return err_set(e, ERR_SYSTEM, "--report: the path is too long");
     if (check_target(path, e) < 0)
         return -1;
-    int fd = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!out) {
         if (fd >= 0)
             close(fd);
         return err_sys(e, errno, "--report: cannot create %s", partial);
     }
-    put_job(out, j, exit_status, over);
-    bool bad = ferror(out);
+    bool bad = write_report(out, j, exit_status, over, path) < 0 || ferror(out);
     if (fclose(out) != 0 || bad || rename(partial, path) < 0) {
         int errnum = errno;
         unlink(partial);
@@ -339,4 +377,18 @@ void report_write_json(const struct job *j, int exit_status)
     struct err e = ERR_INIT;
     if (j->config->report && write_file(j, exit_status, clock_now(), j->config->report, &e) < 0)
         log_error("%s", e.text);
+}
+
+char *report_now(const struct job *j, size_t *size)
+{
+    char *json = NULL;
+    FILE *out = open_memstream(&json, size);
+    if (!out)
+        return NULL;
+    put_job(out, j, NULL, clock_now());
+    bool bad = ferror(out);
+    if (fclose(out) == 0 && !bad)
+        return json;
+    free(json);
+    return NULL;
 }

@@ -28,7 +28,8 @@
     X(status)          \
     X(timeline_parts)  \
     X(flight)          \
-    X(samples)
+    X(samples)         \
+    X(history)
 /* clang-format on */
 
 #define AS_DECLARATION(name) extern const struct job_part part_##name;
@@ -133,6 +134,11 @@ void status_say_why(struct job *j);
  * samples_take_back. */
 void samples_lend(const struct job *j, Hvd__JobStatus *status);
 void samples_take_back(Hvd__JobStatus *status);
+
+/* ---- history.c ----------------------------------------------------------------------------------------- */
+
+/* Keeps what a host tells of its ranks, all of which are its own. */
+void history_note(struct job *j, struct host *h, const Hvd__Samples *told);
 
 /* ---- timeline_parts.c ---------------------------------------------------------------------------------- */
 

@@ -220,6 +220,7 @@ static const char *on_samples(struct job *j, struct host *h, const Hvd__Control 
         add_arrival(j, h, told->arrival[i], members);
     for (size_t i = 0; s->row && i < told->n_usage; i++)
         note_use(j, h, told->usage[i], told->time);
+    history_note(j, h, told);
     return NULL;
 }
 
@@ -268,7 +269,7 @@ void samples_take_back(Hvd__JobStatus *status)
 static int compare_shares(const void *x, const void *y)
 {
     const Hvd__Lateness *const *a = x, *const *b = y;
-    return ((*a)->share < (*b)->share) - ((*a)->share > (*b)->share);
+    return ((*a)->share_ppm < (*b)->share_ppm) - ((*a)->share_ppm > (*b)->share_ppm);
 }
 
 /* The ranks to name, the worst first. */

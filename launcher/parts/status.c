@@ -13,6 +13,7 @@
 #include "common/status/why.h"
 #include "launcher/elastic/elastic.h"
 #include "launcher/job/core.h"
+#include "launcher/job/report.h"
 #include "launcher/parts/parts.h"
 
 #define REFRESH_MS 2000
@@ -89,6 +90,9 @@ static const char *on_host_status(struct job *j, struct host *h, const Hvd__Cont
     for (size_t i = 0; i < m->status->n_rank; i++)
         if (!job_rank_of_host(j, h, m->status->rank[i]->rank))
             return "it tells of ranks that it does not run";
+    for (size_t i = 0; i < m->status->n_rank; i++)
+        if (m->status->rank[i]->lateness)
+            return "it tells how late ranks are, which no host knows";
     if (m->status->n_rank > j->plan.size || m->status->n_where > m->status->n_rank ||
         m->status->n_flight > j->room.ranks)
         return "it tells of more ranks than there are";
@@ -186,6 +190,14 @@ static const char *on_leave(void *ctx, uid_t uid, const char *reason)
     return "the ranks of one host leave: ask on that host";
 }
 
+static void on_report(void *ctx, struct status_client *to)
+{
+    size_t size;
+    char *json = report_now(ctx, &size);
+    status_server_tell_report(to, json ? json : "", json ? size : 0);
+    free(json);
+}
+
 static void on_end(void *ctx, uid_t uid)
 {
     struct job *j = ctx;
@@ -194,7 +206,7 @@ static void on_end(void *ctx, uid_t uid)
 }
 
 static const struct status_server_events events = {
-    {REFRESH_MS, WHY_MS, REFRESH_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
+    {REFRESH_MS, WHY_MS, REFRESH_MS}, on_refresh, on_status, on_resize, on_leave, on_report, on_end};
 
 void status_keep_output(struct job *j, const struct frame *f)
 {

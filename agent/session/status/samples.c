@@ -10,15 +10,18 @@
 #include "common/base/clock.h"
 #include "common/status/arrivals.h"
 
-#define LOOK_MS 100   /* while operations begin: the rings keep the last ones only */
-#define USE_MS  10000 /* between two words about what the workers use */
+#define LOOK_MS  100 /* while operations begin: the rings keep the last ones only */
+#define USE_FEW  2   /* windows between two words about the workers' use, while they are young */
+#define USE_MANY 10  /* and later */
+#define YOUNG_MS 120000
 
 struct samples {
     uv_timer_t timer;
     struct arrivals *arrivals; /* NULL: the launcher wants none */
     uint64_t window;           /* the number of the present one, from 1970 on */
-    uint64_t used;             /* likewise, of the windows after which the use is told */
-    bool due;                  /* the use is told when the engine has counted */
+    uint64_t used;             /* the window after which the use was told last */
+    uint64_t began;
+    bool due; /* the use is told when the engine has counted */
 };
 
 static struct session *session_of(const struct samples *m)
@@ -70,6 +73,7 @@ static bool fill_arrival(const struct session *s, const struct arrival *a, Hvd__
         out->began[out->n_began++] = a->began[out->n_rank];
     }
     out->id = a->id;
+    out->operation = a->operation;
     out->tensor = (char *)(uintptr_t)a->name;
     return out->n_rank == a->count;
 }
@@ -101,10 +105,8 @@ static void tell_arrivals(struct samples *m)
 
 /* ---- the workers' use ---------------------------------------------------------------------------------- */
 
-static void add_operations(const struct session *s, Hvd__Usage *u)
+static void add_operations(const Hvd__Counters *counters, Hvd__Usage *u)
 {
-    uint64_t at;
-    const Hvd__Counters *counters = session_engine_counters(s, &at);
     for (size_t i = 0; counters && i < counters->n_rank; i++)
         if (counters->rank[i]->rank == u->rank) {
             u->operations = counters->rank[i]->operations;
@@ -119,9 +121,13 @@ static void tell_usage(struct samples *m)
     Hvd__Usage *item = calloc(workers, sizeof *item), **list = calloc(workers, sizeof(Hvd__Usage *));
     Hvd__Samples told = HVD__SAMPLES__INIT;
     m->due = false;
+    uint64_t at;
+    const Hvd__Counters *counters = session_engine_counters(s, &at);
     told.members = count_members(s);
     told.usage = list;
     told.time = clock_now();
+    told.sent = counters ? counters->sent : 0;
+    told.received = counters ? counters->received : 0;
     for (size_t i = 0; item && list && i < workers; i++) {
         const struct worker *w = &s->workers.item[i];
         if (!w->alive)
@@ -134,7 +140,7 @@ static void tell_usage(struct samples *m)
         u->delay_ms = use.delay_ms;
         u->memory_kib = use.memory_kib;
         u->read_kib = use.read_kib;
-        add_operations(s, u);
+        add_operations(counters, u);
     }
     CONTROL(message, SAMPLES, samples, &told);
     if (told.n_usage > 0)
@@ -161,22 +167,27 @@ static void wait_for_next(struct samples *m, bool soon)
     uv_timer_start(&m->timer, on_timer, step - time_of_day_ms() % step, 0);
 }
 
+static uint64_t use_windows(const struct samples *m)
+{
+    return clock_now() - m->began < YOUNG_MS * NSEC_PER_MSEC ? USE_FEW : USE_MANY;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct session *s = timer->data;
     struct samples *m = (struct samples *)((char *)timer - offsetof(struct samples, timer));
     const struct flight *f = session_flight(s);
-    uint64_t now = time_of_day_ms(), window = now / s->spawn->samples_ms, used = now / USE_MS;
+    uint64_t window = time_of_day_ms() / s->spawn->samples_ms;
     bool some = f->memory && arrivals_look(m->arrivals, f, count_members(s));
     if (window != m->window)
         tell_arrivals(m);
     m->window = window;
-    if (used != m->used) {
+    if (window % use_windows(m) == 0 && window != m->used) {
+        m->used = window;
         m->due = true;
         if (!session_engine_count(s, false))
             tell_usage(m);
     }
-    m->used = used;
     wait_for_next(m, some);
 }
 
@@ -197,7 +208,8 @@ void samples_start(struct samples *m)
         return;
     m->arrivals = arrivals_new(s->spawn->samples);
     m->window = time_of_day_ms() / s->spawn->samples_ms;
-    m->used = time_of_day_ms() / USE_MS;
+    m->used = m->window;
+    m->began = clock_now();
     if (m->arrivals)
         wait_for_next(m, true);
 }

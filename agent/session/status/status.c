@@ -233,7 +233,7 @@ static bool on_refresh(void *ctx, enum status_depth depth)
 }
 
 static const struct status_server_events events = {
-    {REFRESH_MS, WHY_MS, REFRESH_MS}, on_refresh, on_status, on_resize, on_leave, on_end};
+    {REFRESH_MS, WHY_MS, REFRESH_MS}, on_refresh, on_status, on_resize, on_leave, NULL, on_end};
 
 /* ---- the launcher asks, for hvdctl where hvdrun runs --------------------------------------------------- */
 

@@ -433,8 +433,8 @@ static void inquire(struct hostile *h, uv_loop_t *loop)
 
 START_TEST(inquiries)
 {
-    static const struct status_server_events events = {{500, 500}, on_refresh, on_status,
-                                                       on_resize,  on_leave,   on_end};
+    static const struct status_server_events events = {{500, 500}, on_refresh, on_status, on_resize,
+                                                       on_leave,   NULL,       on_end};
     static struct status_server q;
     struct status_address at;
     struct hostile h;

@@ -68,6 +68,18 @@ START_TEST(one_pause_is_no_habit)
 }
 END_TEST
 
+/* A short job has few periods. */
+START_TEST(one_pause_of_a_short_job)
+{
+    for (int second = 0; second < 3; second++) {
+        for (int i = 0; i < 20; i++)
+            operation(0, 0, second == 1 && i == 3 ? 600 : 0.05, 0);
+        lateness_end_period(&l, 1, 0);
+    }
+    ck_assert_int_eq(lateness_kind_of(&l, 2), LATENESS_ONCE);
+}
+END_TEST
+
 START_TEST(pauses_now_and_then_are_often)
 {
     for (int second = 0; second < 20; second++) {
@@ -168,8 +180,8 @@ START_TEST(sentences)
     Hvd__Lateness of = HVD__LATENESS__INIT;
     char text[600];
     of.word = (char *)"always";
-    of.share = 0.82;
-    of.recent_share = 0.8;
+    of.share_ppm = 820000;
+    of.recent_share_ppm = 800000;
     of.median_ns = 3100000;
     of.worst_ns = 2100000000;
     of.worst_tensor = (char *)"layer.7";
@@ -178,7 +190,7 @@ START_TEST(sentences)
     ck_assert_str_eq(
         text, "rank 3 on h2 is always late: 82 % of all waiting for others is for it; by 3.1 ms in the "
               "median, by 2.1 s at \"layer.7\"; it computes (98 % of a processor)");
-    of.recent_share = 0.1;
+    of.recent_share_ppm = 100000;
     lateness_describe(&of, 3, "h2", text, sizeof text);
     ck_assert_ptr_nonnull(strstr(text, "is for it, and less of late; by"));
     of.word = (char *)"once";
@@ -194,6 +206,7 @@ int main(void)
     tcase_add_checked_fixture(t, set_up, tear_down);
     tcase_add_test(t, a_rank_that_is_always_late_is_named);
     tcase_add_test(t, one_pause_is_no_habit);
+    tcase_add_test(t, one_pause_of_a_short_job);
     tcase_add_test(t, pauses_now_and_then_are_often);
     tcase_add_test(t, even_lateness_accuses_nobody);
     tcase_add_test(t, noise_accuses_nobody);
