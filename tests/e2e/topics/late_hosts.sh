@@ -13,7 +13,7 @@ case_a_rank_of_the_other_host() {
     # Its host and the rank itself come first.
     grep -m 1 '^late2' "$T/top" | grep -q " $H2 " || fail "the first host is not $H2: $(cat "$T/top")"
     expect_same 2 "$(grep -A1 -m 1 -E '^ +RANK' "$T/top" | tail -n 1 | awk '{print $1}')" 'the first rank of top'
-    sleep 3
+    sleep 6
     kill "$pid"
     stop_status
     python3 -c "import json
