@@ -4,7 +4,7 @@
  *
  * The file is a JSON object of the Trace Event Format. A host is a process there, and a rank a thread; a rank
  * with operations at one time has further threads. An arrow goes from the rank that came to an operation last
- * to the rank that came first. */
+ * to the rank that came first. Counters of a host are the processors of its ranks and its traffic. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -20,6 +20,7 @@
 
 #define LOOK_MS        100
 #define OPERATIONS_MAX 2000000u
+#define REPEATS        65536u
 #define LANES          16 /* operations of a rank at one time that are shown */
 
 /* An operation of one rank. */
@@ -31,10 +32,22 @@ struct seen {
     uint32_t lane;
 };
 
+/* The sums of a host at a time. */
+struct counted {
+    uint32_t host;
+    bool has_links;
+    uint64_t at, sent, received, cpu_ms;
+};
+
 struct traced {
     struct seen *item;
-    size_t count, room;
-    char **host; /* names, by index in the job; NULL: not seen */
+    size_t count, room, distinct; /* distinct: after the last drop_repeats */
+    struct counted *counted;
+    size_t counts, count_room;
+    struct traced_host {
+        char *name; /* NULL: not seen */
+        int64_t clock_offset;
+    } * host; /* by index in the job */
     size_t hosts;
     uint64_t from; /* operations that ended before are left out */
     uint64_t lost; /* that came too fast */
@@ -140,24 +153,47 @@ static int add_operation(struct traced *t, const Hvd__JobStatus *host, const Hvd
     return 0;
 }
 
+/* Without memory, a look has no sums. */
+static void add_sums(struct traced *t, const Hvd__JobStatus *host)
+{
+    const Hvd__Counters *c = host->counters;
+    if (t->counts == t->count_room) {
+        size_t room = t->count_room ? 2 * t->count_room : 256;
+        struct counted *grown = realloc(t->counted, room * sizeof *grown);
+        if (!grown)
+            return;
+        t->counted = grown;
+        t->count_room = room;
+    }
+    t->counted[t->counts++] = (struct counted){.host = host->host_index,
+                                               .at = clock_now(),
+                                               .has_links = c && c->sent + c->received > 0,
+                                               .sent = c ? c->sent : 0,
+                                               .received = c ? c->received : 0,
+                                               .cpu_ms = host->cpu_ms};
+}
+
 static int add_host(struct traced *t, const Hvd__JobStatus *host)
 {
+    add_sums(t, host);
     if (host->host_index >= t->hosts) {
         size_t hosts = (size_t)host->host_index + 1;
-        char **grown = realloc(t->host, hosts * sizeof(char *));
+        struct traced_host *grown = realloc(t->host, hosts * sizeof *grown);
         if (!grown)
             return -1;
         while (t->hosts < hosts)
-            grown[t->hosts++] = NULL;
+            grown[t->hosts++] = (struct traced_host){.name = NULL};
         t->host = grown;
     }
-    if (!t->host[host->host_index])
-        t->host[host->host_index] = strdup(host->host);
+    struct traced_host *of = &t->host[host->host_index];
+    of->clock_offset = host->clock_offset;
+    if (!of->name)
+        of->name = strdup(host->host);
     for (size_t i = 0; i < host->n_flight; i++) {
         const Hvd__Flight *w = host->flight[i];
         for (size_t k = 0; k < w->n_operation; k++) {
             const Hvd__FlightOperation *o = w->operation[k];
-            bool before = o->status <= 0 && o->ended < t->from;
+            bool before = o->status <= 0 && o->ended + (uint64_t)host->clock_offset < t->from;
             if (!before && add_operation(t, host, w, o) < 0)
                 return -1;
         }
@@ -181,8 +217,19 @@ static void drop_repeats(struct traced *t)
             t->item[kept++] = *s;
         }
     }
-    t->count = kept;
+    t->count = t->distinct = kept;
     t->full = t->count > OPERATIONS_MAX;
+}
+
+/* The times of each host go on our clock, by what is known of its own clock at the end. */
+static void convert_times(struct traced *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        struct seen *s = &t->item[i];
+        uint64_t offset = (uint64_t)t->host[s->host].clock_offset;
+        s->began += offset;
+        s->ended += s->status > 0 ? 0 : offset;
+    }
 }
 
 static void count_lost(struct traced *t)
@@ -206,7 +253,8 @@ static int look_once(const struct ctl_job *job, struct traced *t, struct err *e)
     ctl_answers_free(&all);
     if (rc < 0)
         return err_set(e, ERR_MEMORY, "no memory for %zu operations", t->count);
-    drop_repeats(t);
+    if (t->count > 2 * t->distinct + REPEATS) /* not at each look: that would cost more and more */
+        drop_repeats(t);
     return 0;
 }
 
@@ -226,6 +274,7 @@ static int look_often(const struct ctl_config *c, const struct ctl_job *job, str
         if (clock_now() < until)
             nanosleep(&pause, NULL);
     } while (clock_now() < until && !interrupted && !t->full);
+    drop_repeats(t);
     return 0;
 }
 
@@ -270,11 +319,11 @@ static void write_event(FILE *out, const char *what, uint32_t host, uint32_t thr
 static void write_names(FILE *out, const struct traced *t)
 {
     for (uint32_t h = 0; h < t->hosts; h++) {
-        if (!t->host[h])
+        if (!t->host[h].name)
             continue;
         write_event(out, "M", h, 0, "process_name");
         fprintf(out, ", \"args\": {\"name\": ");
-        json_put_string(out, t->host[h]);
+        json_put_string(out, t->host[h].name);
         fprintf(out, "}}");
         write_event(out, "M", h, 0, "process_sort_index");
         fprintf(out, ", \"args\": {\"sort_index\": %u}}", h);
@@ -340,6 +389,36 @@ static void write_arrows(FILE *out, struct traced *t)
     free(all);
 }
 
+/* Rates of a host between two looks: processors of its ranks, and bytes to and from other hosts. */
+static void write_rates(FILE *out, const struct traced *t, const struct counted *from,
+                        const struct counted *to)
+{
+    double seconds = (double)(to->at - from->at) / 1e9, ts = microseconds(t, from->at);
+    if (seconds < 1e-3 || ts < 0)
+        return;
+    if (to->cpu_ms >= from->cpu_ms) {
+        write_event(out, "C", to->host, 0, "processors in use");
+        fprintf(out, ", \"ts\": %.3f, \"args\": {\"ranks\": %.2f}}", ts,
+                (double)(to->cpu_ms - from->cpu_ms) / 1e3 / seconds);
+    }
+    if (!to->has_links || to->sent < from->sent || to->received < from->received)
+        return;
+    write_event(out, "C", to->host, 0, "MiB/s between hosts");
+    fprintf(out, ", \"ts\": %.3f, \"args\": {\"sent\": %.3f, \"received\": %.3f}}", ts,
+            (double)(to->sent - from->sent) / 1048576 / seconds,
+            (double)(to->received - from->received) / 1048576 / seconds);
+}
+
+static void write_counters(FILE *out, const struct traced *t)
+{
+    for (size_t i = 0; i < t->counts; i++)
+        for (size_t k = i + 1; k < t->counts; k++)
+            if (t->counted[k].host == t->counted[i].host) {
+                write_rates(out, t, &t->counted[i], &t->counted[k]);
+                break;
+            }
+}
+
 static void write_trace(FILE *out, struct traced *t, const char *job)
 {
     fprintf(out, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"job\": ");
@@ -352,6 +431,7 @@ static void write_trace(FILE *out, struct traced *t, const char *job)
     for (size_t i = 0; i < t->count; i++)
         write_operation(out, t, &t->item[i]);
     write_arrows(out, t);
+    write_counters(out, t);
     fprintf(out, "\n]}\n");
 }
 
@@ -391,8 +471,9 @@ static void free_traced(struct traced *t)
     for (size_t i = 0; i < t->count; i++)
         free_seen(&t->item[i]);
     for (size_t i = 0; i < t->hosts; i++)
-        free(t->host[i]);
+        free(t->host[i].name);
     free(t->item);
+    free(t->counted);
     free(t->host);
 }
 
@@ -407,6 +488,7 @@ int ctl_trace(const struct ctl_config *c, const struct ctl_job *job, struct err 
         rc = err_set(e, ERR_HOST, "job %s has recorded no operations%s", job->name,
                      c->seconds_ms > 0 ? " meanwhile" : "");
     if (rc == 0) {
+        convert_times(&t);
         count_lost(&t);
         choose_lanes(&t);
         if (t.from == 0)

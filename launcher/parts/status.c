@@ -67,17 +67,6 @@ static void settle_host(struct job *j, struct host *h)
     settle_answer(j, h, STATUS_FLIGHT);
 }
 
-/* On our clock, by which hvdctl goes too. */
-static void convert_times(const struct host *h, Hvd__JobStatus *status)
-{
-    for (size_t i = 0; status && i < status->n_flight; i++)
-        for (size_t k = 0; k < status->flight[i]->n_operation; k++) {
-            Hvd__FlightOperation *o = status->flight[i]->operation[k];
-            o->began = host_clock_ours(&h->beat.clock, o->began);
-            o->ended = o->ended ? host_clock_ours(&h->beat.clock, o->ended) : 0;
-        }
-}
-
 static const char *on_host_status(struct job *j, struct host *h, const Hvd__Control *m)
 {
     struct host_status *own = host_status_of(j, h);
@@ -101,7 +90,6 @@ static const char *on_host_status(struct job *j, struct host *h, const Hvd__Cont
             return "it tells where ranks are that it does not run";
     message_free(own->last[depth]);
     own->last[depth] = message_copy(&m->status->base, &room);
-    convert_times(h, own->last[depth]);
     settle_answer(j, h, depth);
     return NULL;
 }
@@ -158,6 +146,8 @@ static void fill_status(const struct job *j, const struct host *h, enum status_d
     out->n_argv = 0;
     while (first->command[out->n_argv])
         out->n_argv++;
+    uint64_t now = clock_now();
+    out->clock_offset = (int64_t)(host_clock_ours(&h->beat.clock, now) - now);
     if (out->session_pid == 0) {
         out->session_pid = h->agent.session_pid;
         out->guard_pid = h->agent.guard_pid;

@@ -221,9 +221,7 @@ static bool on_refresh(void *ctx, enum status_depth depth)
 {
     struct session *s = ctx;
     struct session_status *own = s->status;
-    if (depth == STATUS_FLIGHT)
-        return false;
-    if (depth == STATUS_PLAIN)
+    if (depth != STATUS_WHY)
         return session_engine_count(s, false);
     own->counts = session_engine_count(s, true);
     own->looks = false;
@@ -255,15 +253,18 @@ static void tell_why(void *ctx)
     tell_status(ctx, STATUS_WHY, tell_launcher, ctx);
 }
 
+static void tell_flight(void *ctx)
+{
+    tell_status(ctx, STATUS_FLIGHT, tell_launcher, ctx);
+}
+
 const char *session_tell_status(struct session *s, const Hvd__Control *m)
 {
-    bool why = m->status_wanted->why;
-    if (m->status_wanted->flight) {
-        tell_status(s, STATUS_FLIGHT, tell_launcher, s);
-        return NULL;
-    }
-    status_server_refresh(&s->status->server, why ? STATUS_WHY : STATUS_PLAIN, why ? tell_why : tell_plain,
-                          s);
+    static void (*const tell[STATUS_DEPTHS])(void *ctx) = {tell_plain, tell_why, tell_flight};
+    enum status_depth depth = m->status_wanted->flight ? STATUS_FLIGHT
+                              : m->status_wanted->why  ? STATUS_WHY
+                                                       : STATUS_PLAIN;
+    status_server_refresh(&s->status->server, depth, tell[depth], s);
     return NULL;
 }
 
@@ -299,6 +300,7 @@ static void answer_clients(struct session *s)
 {
     samples_counted(s->status->samples);
     status_server_refreshed(&s->status->server, STATUS_PLAIN);
+    status_server_refreshed(&s->status->server, STATUS_FLIGHT);
     if (!s->status->counts)
         return;
     s->status->counts = false;

@@ -45,6 +45,8 @@ for rank in range(3):
     assert all(a['ts'] + a['dur'] <= b['ts'] + 0.01 for a, b in zip(mine, mine[1:]))
     assert max(e['ts'] for e in mine) - min(e['ts'] for e in mine) > 700e3
     assert all(e['args']['bytes'] == 4 and e['args']['type'] == 'float32' and e['cat'] == 'allreduce' for e in mine)
+busy = [e['args']['ranks'] for e in events['C'] if e['name'] == 'processors in use']
+assert len(busy) >= 4 and 0.5 < max(busy) < 64, busy
 # The slow rank comes last to most first layers, and each arrow ends in an operation that began before.
 starts, ends = {e['id']: e for e in events['s']}, {e['id']: e for e in events['f']}
 assert starts and starts.keys() == ends.keys()
