@@ -27,7 +27,7 @@ limit=120 # seconds for a command
 all_parts='options exits reports abi env'
 failed=0
 
-# COMMIT | PART SIGN the beginning of a line | why. `job *, rank *:` stands for all ranks of env.txt. It counts when the older commit does not contain COMMIT, which made the difference.
+# COMMIT | PART SIGN the beginning of a line | why. `job *, rank *:` stands for all ranks of env.txt, `report:` for all lines of json.txt with --report. It counts when the older commit does not contain COMMIT, which made the difference.
 intended() {
     cat << 'END'
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
@@ -125,6 +125,13 @@ f4f798d5 | options + hvdrun refuses -m, | options of others are answered
 f4f798d5 | options + hvdrun refuses -machinefile, | options of others are answered
 68f86551 | options + hvdctl --file: | the file of hvdctl trace
 68f86551 | options + hvdctl --seconds: | hvdctl trace
+c698d35d | reports + report: .lateness | late ranks
+c698d35d | reports + report: .ranks[].lateness | late ranks
+1c305471 | reports + report: .environment | the page of a job
+1c305471 | reports + report: .ranks[].history | the page of a job
+1c305471 | reports + report: .history | the page of a job
+1c305471 | reports + report: .hvdrun_command | the page of a job
+1c305471 | reports + report: .started | the page of a job
 6c72fb4d | options + hvdrun --flight-record: | the last operations of each rank
 f4f798d5 | options + hvdrun refuses -mca, | options of others are answered
 f4f798d5 | options + hvdrun refuses -npernode, | options of others are answered
@@ -324,6 +331,8 @@ judge() { # PART: reads differences
         {
             line = $0
             sub(/job [0-9]+, rank [0-9]+:/, "job *, rank *:", line)
+            if (line ~ /--report r\.json.*cat r\.json: \./)
+                sub(/hvdrun.*cat r\.json: \./, "report: .", line)
             for (i = 1; i <= n; i++)
                 if (index(line, start[i]) == 1) {
                     used[i] = 1
