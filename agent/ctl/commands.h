@@ -1,6 +1,8 @@
 /* The commands of hvdctl that have a file of their own. */
 #pragma once
 
+#include <stdio.h>
+
 #include <stdbool.h>
 
 #include "agent/ctl/config.h"
@@ -42,7 +44,10 @@ int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e
 /* trace.c: what its ranks do, in a file for Perfetto. */
 int ctl_trace(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
 
-/* page.c: the report of the job as it is now, in an HTML file, or as JSON. */
+/* page.c */
+/* An empty file that only the user can read and write. A symbolic link is not followed. NULL with errno. */
+FILE *ctl_create_file(const char *path);
+/* The report of the job as it is now, in an HTML file, or as JSON. */
 int ctl_page(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
 
 /* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns

@@ -1,28 +1,35 @@
 /* hvdctl page JOB: the report of a running job as a page for a browser, as hvdrun's --report FILE.html writes
  * it at the end. With --json, the report itself. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "common/page/page.h"
 #include "common/protocol/message.h"
 
+#define REPORT_MAX (64u << 20) /* bytes: who answers may be another user's process */
+
 /* Appends the parts to `out` until the last one. */
 static int read_parts(struct ctl_ask *a, const struct ctl_job *job, FILE *out, struct err *e)
 {
-    for (;;) {
+    for (size_t size = 0;;) {
         Hvd__Answer *answer = ctl_ask_next(a, CTL_ANSWER_MS, e);
         if (!answer)
             return e->code ? -1 : err_set(e, ERR_CLOSED, "job %s has ended", job->name);
         if (answer->body_case != HVD__ANSWER__BODY_REPORT)
             message_printable(&answer->base);
         bool done = answer->body_case == HVD__ANSWER__BODY_DONE;
-        if (answer->body_case == HVD__ANSWER__BODY_REPORT)
+        size += answer->body_case == HVD__ANSWER__BODY_REPORT ? answer->report.len : 0;
+        if (size > REPORT_MAX)
+            err_set(e, ERR_PROTOCOL, "job %s: its report is too long", job->name);
+        else if (answer->body_case == HVD__ANSWER__BODY_REPORT)
             fwrite(answer->report.data, 1, answer->report.len, out);
         else if (!done)
             err_set(e, ERR_HOST, "job %s: %s", job->name,
@@ -57,12 +64,12 @@ static char *read_report(const struct ctl_job *job, size_t *size, struct err *e)
     return NULL;
 }
 
-/* Only the user may read a new file. */
-static FILE *open_file(const char *path)
+FILE *ctl_create_file(const char *path)
 {
-    mode_t before = umask(077);
-    FILE *out = fopen(path, "we");
-    umask(before);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *out = fd >= 0 && fchmod(fd, 0600) == 0 ? fdopen(fd, "w") : NULL;
+    if (!out && fd >= 0)
+        close(fd);
     return out;
 }
 
@@ -70,7 +77,7 @@ static int save_page(const struct ctl_config *c, const char *path, const char *j
                      struct err *e)
 {
     bool is_stdout = strcmp(path, "-") == 0;
-    FILE *out = is_stdout ? stdout : open_file(path);
+    FILE *out = is_stdout ? stdout : ctl_create_file(path);
     if (!out)
         return err_sys(e, errno, "cannot write %s", path);
     if (c->json)

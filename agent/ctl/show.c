@@ -250,9 +250,9 @@ static void show_late_ranks(FILE *out, const Hvd__JobStatus *s)
     char text[600];
     for (size_t i = 0; i < s->n_rank; i++) {
         const Hvd__RankStatus *r = s->rank[i];
-        if (!lateness_is_known(r->lateness) || r->ended)
+        if (!lateness_is_known(r->lateness) || r->ended || (s->elastic && r->member == UINT32_MAX))
             continue;
-        lateness_describe(r->lateness, r->rank, s->host, text, sizeof text);
+        lateness_describe(r->lateness, s->elastic ? r->member : r->rank, s->host, text, sizeof text);
         fprintf(out, "late: %s\n", text);
     }
 }

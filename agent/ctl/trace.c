@@ -2,9 +2,10 @@
  * recorders of its hosts. These keep the last operations of each rank, so that a few looks a second see all
  * operations of most jobs. Operations that came too fast are counted.
  *
- * The file is a JSON object of the Trace Event Format. A host is a process there, and a rank a thread; a rank
- * with operations at one time has further threads. An arrow goes from the rank that came to an operation last
- * to the rank that came first. Counters of a host are the processors of its ranks and its traffic. */
+ * The file is a JSON object of the Trace Event Format. A host is a process there, and a rank or the
+ * engine a thread; one with operations at one time has further threads. An arrow goes from the rank that came
+ * to an operation last to the rank that came first. Counters of a host are the processors of its ranks and
+ * its traffic. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -21,6 +22,8 @@
 #define LOOK_MS        100
 #define OPERATIONS_MAX 2000000u
 #define REPEATS        65536u
+#define READING_NS     3000
+#define ENGINE_THREADS 0xfffff000u
 #define LANES          16 /* operations of a rank at one time that are shown */
 
 /* An operation of one rank. */
@@ -49,8 +52,9 @@ struct traced {
         int64_t clock_offset;
     } * host; /* by index in the job */
     size_t hosts;
-    uint64_t from; /* operations that ended before are left out */
-    uint64_t lost; /* that came too fast */
+    uint64_t from;     /* operations that ended before are left out; at last, the beginning of the trace */
+    uint32_t expected; /* hosts of the job */
+    uint64_t lost;     /* that came too fast */
     bool full;
 };
 
@@ -186,6 +190,7 @@ static int add_host(struct traced *t, const Hvd__JobStatus *host)
         t->host = grown;
     }
     struct traced_host *of = &t->host[host->host_index];
+    t->expected = host->hosts > t->expected ? host->hosts : t->expected;
     of->clock_offset = host->clock_offset;
     if (!of->name)
         of->name = strdup(host->host);
@@ -232,6 +237,14 @@ static void convert_times(struct traced *t)
     }
 }
 
+/* The trace begins with its first operation: tools drop times before zero. */
+static void find_beginning(struct traced *t)
+{
+    t->from = UINT64_MAX;
+    for (size_t i = 0; i < t->count; i++)
+        t->from = t->item[i].began < t->from ? t->item[i].began : t->from;
+}
+
 static void count_lost(struct traced *t)
 {
     for (size_t i = 1; i < t->count; i++) {
@@ -258,21 +271,30 @@ static int look_once(const struct ctl_job *job, struct traced *t, struct err *e)
     return 0;
 }
 
+/* Many hosts take long to answer: they are not asked all the time. */
+static void pause_after(uint64_t took)
+{
+    uint64_t ns = LOOK_MS * NSEC_PER_MSEC > 4 * took ? LOOK_MS * NSEC_PER_MSEC : 4 * took;
+    const struct timespec pause = {(time_t)(ns / NSEC_PER_SEC), (long)(ns % NSEC_PER_SEC)};
+    nanosleep(&pause, NULL);
+}
+
 /* Until the time is over, the user interrupts, or the job ends, which is no error when something was seen. */
 static int look_often(const struct ctl_config *c, const struct ctl_job *job, struct traced *t, struct err *e)
 {
-    const struct timespec pause = {0, LOOK_MS * 1000000};
     uint64_t now = clock_now(), until = now + (uint64_t)c->seconds_ms * NSEC_PER_MSEC;
     t->from = c->seconds_ms > 0 ? now : 0;
     do {
+        uint64_t began = clock_now();
         if (look_once(job, t, e) < 0) {
             if (e->code != ERR_CLOSED || t->count == 0)
                 return -1;
             err_clear(e);
             break;
         }
-        if (clock_now() < until)
-            nanosleep(&pause, NULL);
+        now = clock_now();
+        if (now < until)
+            pause_after(now - began);
     } while (clock_now() < until && !interrupted && !t->full);
     drop_repeats(t);
     return 0;
@@ -280,7 +302,8 @@ static int look_often(const struct ctl_config *c, const struct ctl_job *job, str
 
 /* ---- lanes --------------------------------------------------------------------------------------------- */
 
-/* The first lane of the rank that is free when the operation begins. The last one takes what finds none. */
+/* The first lane of the rank that is free when the operation begins. The last one takes what finds none. Two
+ * looks read a clock twice, so that one operation may seem to begin before the end of the one before. */
 static void choose_lanes(struct traced *t)
 {
     uint64_t free_at[LANES] = {0};
@@ -290,15 +313,22 @@ static void choose_lanes(struct traced *t)
         struct seen *s = &t->item[i];
         if (i == 0 || compare_places(&t->item[i - 1], s) != 0)
             memset(free_at, 0, sizeof free_at);
-        while (s->lane + 1 < LANES && free_at[s->lane] > s->began)
+        while (s->lane + 1 < LANES && free_at[s->lane] > s->began + READING_NS)
             s->lane++;
+        if (free_at[s->lane] > s->began && free_at[s->lane] < s->ended)
+            s->began = free_at[s->lane];
         free_at[s->lane] = s->ended;
     }
 }
 
+static bool is_engine(const struct seen *s)
+{
+    return s->rank == UINT32_MAX;
+}
+
 static uint32_t thread_of(const struct seen *s)
 {
-    return s->rank * LANES + s->lane;
+    return (is_engine(s) ? ENGINE_THREADS : s->rank * LANES) + s->lane;
 }
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
@@ -334,9 +364,14 @@ static void write_names(FILE *out, const struct traced *t)
         if (i == 0 || compare_places(&t->item[i - 1], s) != 0)
             lanes = 0;
         for (; lanes <= s->lane; lanes++) {
-            uint32_t thread = s->rank * LANES + lanes;
+            uint32_t thread = thread_of(s) - s->lane + lanes;
             write_event(out, "M", s->host, thread, "thread_name");
-            fprintf(out, ", \"args\": {\"name\": \"rank %u%s\"}}", s->rank, lanes ? ", beside" : "");
+            fprintf(out, ", \"args\": {\"name\": \"");
+            if (is_engine(s))
+                fprintf(out, "engine");
+            else
+                fprintf(out, "rank %u", s->rank);
+            fprintf(out, "%s\"}}", lanes ? ", beside" : "");
             write_event(out, "M", s->host, thread, "thread_sort_index");
             fprintf(out, ", \"args\": {\"sort_index\": %u}}", thread);
         }
@@ -374,12 +409,14 @@ static void write_arrow(FILE *out, const struct traced *t, const struct seen *fi
 static void write_arrows(FILE *out, struct traced *t)
 {
     struct seen **all = calloc(t->count ? t->count : 1, sizeof(struct seen *));
+    size_t count = 0;
     for (size_t i = 0; all && i < t->count; i++)
-        all[i] = &t->item[i];
-    if (all && t->count > 0)
-        qsort(all, t->count, sizeof *all, compare_operations);
-    for (size_t i = 0, next; all && i < t->count; i = next) {
-        for (next = i + 1; next < t->count && all[next]->set == all[i]->set &&
+        if (!is_engine(&t->item[i]))
+            all[count++] = &t->item[i];
+    if (count > 0)
+        qsort(all, count, sizeof *all, compare_operations);
+    for (size_t i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && all[next]->set == all[i]->set &&
                            all[next]->operation == all[i]->operation &&
                            strcmp(all[next]->tensor, all[i]->tensor) == 0;)
             next++;
@@ -441,14 +478,22 @@ static uint32_t count_ranks(const struct traced *t)
 {
     uint32_t ranks = 0;
     for (size_t i = 0; i < t->count; i++)
-        ranks += i == 0 || compare_places(&t->item[i - 1], &t->item[i]) != 0;
+        ranks += !is_engine(&t->item[i]) && (i == 0 || compare_places(&t->item[i - 1], &t->item[i]) != 0);
     return ranks;
+}
+
+static uint32_t count_hosts(const struct traced *t)
+{
+    uint32_t hosts = 0;
+    for (size_t i = 0; i < t->hosts; i++)
+        hosts += t->host[i].name != NULL;
+    return hosts;
 }
 
 static int save_trace(struct traced *t, const struct ctl_job *job, const char *path, struct err *e)
 {
     bool is_stdout = strcmp(path, "-") == 0;
-    FILE *out = is_stdout ? stdout : fopen(path, "we");
+    FILE *out = is_stdout ? stdout : ctl_create_file(path);
     if (!out)
         return err_sys(e, errno, "cannot write %s", path);
     write_trace(out, t, job->name);
@@ -459,6 +504,8 @@ static int save_trace(struct traced *t, const struct ctl_job *job, const char *p
     if (is_stdout)
         return 0;
     printf("%s: %zu operations of %u ranks; ui.perfetto.dev opens it\n", path, t->count, count_ranks(t));
+    if (count_hosts(t) < t->expected)
+        printf("%u of %u hosts have answered\n", count_hosts(t), t->expected);
     if (t->lost > 0)
         printf("%llu operations came too fast to be seen\n", (unsigned long long)t->lost);
     if (t->full)
@@ -491,8 +538,7 @@ int ctl_trace(const struct ctl_config *c, const struct ctl_job *job, struct err 
         convert_times(&t);
         count_lost(&t);
         choose_lanes(&t);
-        if (t.from == 0)
-            t.from = t.item[0].began;
+        find_beginning(&t);
         rc = save_trace(&t, job, c->file ? c->file : path, e);
     }
     free_traced(&t);

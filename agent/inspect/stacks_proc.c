@@ -17,17 +17,18 @@
 bool inspect_parse_stat(const char *text, long ticks, struct inspected_process *out)
 {
     uint64_t user, system;
+    int64_t child_user, child_system; /* of children that were waited for */
     /* The name stands in parentheses and may hold anything, parentheses too: the last one counts. */
     const char *open = strchr(text, '('), *end = strrchr(text, ')');
     if (!open || !end || end < open || ticks <= 0)
         return false;
     if (sscanf(end + 1,
-               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
-               " %*d %*d %*d %*d %*d %*d %" SCNu64,
-               &out->state, &user, &system, &out->start) != 4)
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNd64
+               " %*d %*d %*d %*d %" SCNu64,
+               &out->state, &user, &system, &child_user, &child_system, &out->start) != 6)
         return false;
     snprintf(out->name, sizeof out->name, "%.*s", (int)(end - open - 1), open + 1);
-    out->cpu_ms = (user + system) * 1000 / (uint64_t)ticks;
+    out->cpu_ms = (user + system + (uint64_t)(child_user + child_system)) * 1000 / (uint64_t)ticks;
     return true;
 }
 

@@ -29,27 +29,19 @@ static inline void flight_begins(struct tensor *t, uint32_t operation)
     t->op.record = NULL;
     if (__builtin_expect(!client.recording.ring, 0))
         return;
-    struct flight_record *r = t->op.record = flight_take(&t->op.recorded);
-    atomic_store_explicit(&r->number, 0, memory_order_relaxed);
-    flight_fence();
-    r->slot = t->slot;
-    r->operation = operation;
-    r->set = t->op.what.set;
-    r->kind = t->op.what.kind;
-    r->type = t->op.what.dtype;
-    r->count = t->op.what.count;
-    r->bytes = t->op.bytes;
-    r->began = flight_ticks();
-    atomic_store_explicit(&r->status, FLIGHT_PENDING, memory_order_relaxed);
-    atomic_store_explicit(&r->number, t->op.recorded, memory_order_release);
+    t->op.record = flight_take(&t->op.recorded);
+    flight_write_begin(t->op.record, t->op.recorded,
+                       (struct flight_what){.slot = t->slot,
+                                            .operation = operation,
+                                            .set = t->op.what.set,
+                                            .kind = t->op.what.kind,
+                                            .type = t->op.what.dtype,
+                                            .count = t->op.what.count,
+                                            .bytes = t->op.bytes});
 }
 
-/* It has ended; `status` is set. So many others may have begun meanwhile that the record is theirs. */
+/* It has ended; `status` is set. */
 static inline void flight_ended(const struct tensor *t)
 {
-    struct flight_record *r = t->op.record;
-    if (__builtin_expect(!r || atomic_load_explicit(&r->number, memory_order_relaxed) != t->op.recorded, 0))
-        return;
-    atomic_store_explicit(&r->ended, flight_ticks(), memory_order_relaxed);
-    atomic_store_explicit(&r->status, t->op.status, memory_order_release);
+    flight_write_end(t->op.record, t->op.recorded, t->op.status);
 }

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "collectives/engine/engine.h"
+#include "collectives/engine/run/run.h"
 #include "collectives/kernels/dtype.h"
 #include "collectives/shm/worker_socket.h"
 #include "common/base/log.h"
@@ -27,6 +27,9 @@ static int open_desk(struct engine *engine, const Hvd__EngineConfig *config, str
         flight_set_kind(&desk->map, kind, op_kind_name(kind));
     for (int type = 0; type < DTYPES; type++)
         flight_set_type(&desk->map, (uint32_t)type, dtype_name(type));
+    desk->ring = flight_rings(&desk->map, FLIGHT_ENGINE);
+    atomic_store(&desk->ring->rank, FLIGHT_NO_RANK);
+    atomic_store(&desk->ring->pid, (uint32_t)getpid());
     return 0;
 }
 
@@ -44,4 +47,30 @@ int flight_give(struct engine *engine, struct worker_message *answer)
     if (engine->flight.fd >= 0)
         answer->id = engine->flight.given++ % FLIGHT_WORKERS;
     return engine->flight.fd;
+}
+
+void flight_run_begins(struct run *run)
+{
+    struct engine *engine = run->engine;
+    struct flight_ring *ring = engine->flight.ring;
+    const struct tensor_op *op = &run->view->op;
+    run->record = NULL;
+    if (!ring)
+        return;
+    run->recorded = atomic_load_explicit(&ring->operations, memory_order_relaxed) + 1;
+    atomic_store_explicit(&ring->operations, run->recorded, memory_order_relaxed);
+    run->record = &ring->record[run->recorded % FLIGHT_RECORDS];
+    flight_write_begin(run->record, run->recorded,
+                       (struct flight_what){.slot = (uint32_t)(run->name - engine->names.name),
+                                            .operation = run->view->sequence,
+                                            .set = op->set,
+                                            .kind = op->kind,
+                                            .type = op->dtype,
+                                            .count = op->count,
+                                            .bytes = op->count * dtype_size(op->dtype)});
+}
+
+void flight_run_ends(const struct run *run, int status)
+{
+    flight_write_end(run->record, run->recorded, status);
 }

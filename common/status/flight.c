@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC   0x746867696c666876ull
-#define VERSION 1u
-#define SEALS   (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define MAGIC    0x746867696c666876ull
+#define VERSION  2u
+#define SCALE_NS 1000 /* two readings of the clock lie closer together, unless something comes between */
+#define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct flight_name {
     _Atomic uint64_t since; /* flight_ticks() when the slot got the name; 0: nothing else here holds */
@@ -23,7 +24,7 @@ struct flight_memory {
     uint64_t ticks, ns; /* flight_ticks() and clock_now() at one moment */
     char kind[FLIGHT_WORDS][FLIGHT_WORD_MAX + 1], type[FLIGHT_WORDS][FLIGHT_WORD_MAX + 1];
     struct flight_name name[FLIGHT_SLOTS];
-    struct flight_ring ring[FLIGHT_WORKERS][FLIGHT_RINGS];
+    struct flight_ring ring[FLIGHT_WORKERS + 1][FLIGHT_RINGS];
 };
 
 /* ---- the mapping --------------------------------------------------------------------------------------- */
@@ -127,9 +128,16 @@ struct scale {
     double ns_per_tick;
 };
 
+/* Both clocks are read at one moment: when that took long, once more. */
 static struct scale take_scale(const struct flight_memory *m)
 {
-    struct scale s = {.ticks = flight_ticks(), .ns = clock_now()};
+    struct scale s = {.ticks = 0};
+    uint64_t after = UINT64_MAX;
+    for (int i = 0; i < 8 && after - s.ns > SCALE_NS; i++) {
+        s.ns = clock_now();
+        s.ticks = flight_ticks();
+        after = clock_now();
+    }
     uint64_t ticks = s.ticks - m->ticks, ns = s.ns - m->ns;
     s.ns_per_tick = ticks > 0 && s.ticks > m->ticks ? (double)ns / (double)ticks : 1;
     return s;
@@ -199,7 +207,7 @@ static int compare_beginnings(const void *a, const void *b)
 size_t flight_read(const struct flight *f, uint32_t worker, struct flight_worker *who,
                    struct flight_operation *out, size_t most)
 {
-    if (!f->memory || worker >= FLIGHT_WORKERS)
+    if (!f->memory || worker > FLIGHT_ENGINE)
         return SIZE_MAX;
     const struct flight_ring *ring = f->memory->ring[worker];
     struct scale scale = take_scale(f->memory);

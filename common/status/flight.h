@@ -1,11 +1,12 @@
 /* The flight recorder of a job on one host: the last operations of each worker, in memory that outlives the
  * workers and the engine.
  *
- *   header | the names of the region's slots | two rings for each worker
+ *   header | the names of the region's slots | two rings for each worker, and for the engine
  *
- * The session makes the memory and reads it. The engine gives each worker its rings, and writes the names. A
- * worker writes its rings: the first from one of its threads, the second from all others. An operation takes
- * one line of memory, which is written twice: when the operation begins, and when it ends.
+ * The session makes the memory and reads it. The engine gives each worker its rings, writes the names, and
+ * records operations between hosts, from the moment when all hosts have them. A worker writes its rings: the
+ * first from one of its threads, the second from all others. An operation takes one line of memory, which is
+ * written twice: when the operation begins, and when it ends.
  *
  * Everything in the memory may be garbage for a reader, which copies a record, and drops the copy if the
  * record was written meanwhile. A slot serves one name after the other: a record that began before its slot
@@ -20,8 +21,10 @@
 #include "common/base/err.h"
 
 #define FLIGHT_WORKERS  1024u
-#define FLIGHT_RINGS    2u   /* of a worker */
-#define FLIGHT_RECORDS  256u /* of a ring; a power of two */
+#define FLIGHT_ENGINE   FLIGHT_WORKERS /* the number of the engine's rings */
+#define FLIGHT_NO_RANK  UINT32_MAX     /* its rank */
+#define FLIGHT_RINGS    2u             /* of a worker */
+#define FLIGHT_RECORDS  256u           /* of a ring; a power of two */
 #define FLIGHT_SLOTS    16384u
 #define FLIGHT_NAME_MAX 255u
 #define FLIGHT_WORDS    16u /* kinds of operations, types of elements */
@@ -80,6 +83,40 @@ static inline void flight_fence(void)
 #endif
 }
 
+/* An operation, as its record has it. */
+struct flight_what {
+    uint32_t slot, operation;
+    int32_t set;
+    uint8_t kind, type;
+    uint64_t count, bytes;
+};
+
+/* The ring's `number`th operation begins in its record. */
+static inline void flight_write_begin(struct flight_record *r, uint32_t number, struct flight_what w)
+{
+    atomic_store_explicit(&r->number, 0, memory_order_relaxed);
+    flight_fence();
+    r->slot = w.slot;
+    r->operation = w.operation;
+    r->set = w.set;
+    r->kind = w.kind;
+    r->type = w.type;
+    r->count = w.count;
+    r->bytes = w.bytes;
+    r->began = flight_ticks();
+    atomic_store_explicit(&r->status, FLIGHT_PENDING, memory_order_relaxed);
+    atomic_store_explicit(&r->number, number, memory_order_release);
+}
+
+/* It has ended. So many others may have begun meanwhile that the record is theirs. `r` may be NULL. */
+static inline void flight_write_end(struct flight_record *r, uint32_t number, int32_t status)
+{
+    if (__builtin_expect(!r || atomic_load_explicit(&r->number, memory_order_relaxed) != number, 0))
+        return;
+    atomic_store_explicit(&r->ended, flight_ticks(), memory_order_relaxed);
+    atomic_store_explicit(&r->status, status, memory_order_release);
+}
+
 /* Makes the memory, maps it and returns the sealed descriptor (the caller's; close-on-exec). -1 with *e. */
 int flight_create(struct flight *f, struct err *e);
 /* Maps memory that came from elsewhere, after checking seals, size and version. The descriptor stays the
@@ -92,7 +129,7 @@ void flight_set_kind(struct flight *f, uint32_t kind, const char *name);
 void flight_set_type(struct flight *f, uint32_t type, const char *name);
 void flight_set_name(struct flight *f, uint32_t slot, const char *name);
 
-/* The rings of one worker: [FLIGHT_RINGS]. worker < FLIGHT_WORKERS. */
+/* The rings of one worker: [FLIGHT_RINGS]. worker < FLIGHT_WORKERS, or FLIGHT_ENGINE. */
 struct flight_ring *flight_rings(const struct flight *f, uint32_t worker);
 
 /* An operation as it was when flight_read copied it. Times are those of clock_now(). */

@@ -72,7 +72,7 @@ static Hvd__Flight *make_worker(const struct flight *f, uint32_t number, size_t 
 void flight_messages_make(struct flight_messages *m, const struct flight *f, size_t each)
 {
     bool none = false;
-    *m = (struct flight_messages){.list = calloc(FLIGHT_WORKERS, sizeof(Hvd__Flight *))};
+    *m = (struct flight_messages){.list = calloc(FLIGHT_ENGINE + 1, sizeof(Hvd__Flight *))};
     if (each > FLIGHT_EACH_MAX)
         each = FLIGHT_EACH_MAX;
     for (uint32_t i = 0; m->list && i < FLIGHT_WORKERS && !none; i++) {
@@ -80,6 +80,9 @@ void flight_messages_make(struct flight_messages *m, const struct flight *f, siz
         if (worker)
             m->list[m->count++] = worker;
     }
+    Hvd__Flight *engine = m->list && each > 0 ? make_worker(f, FLIGHT_ENGINE, each, &none) : NULL;
+    if (engine)
+        m->list[m->count++] = engine;
 }
 
 void flight_messages_free(struct flight_messages *m)

@@ -8,7 +8,7 @@
 
 #define FLIGHT_EACH_MAX ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
 
-/* Of the workers of one host that have recorded operations. */
+/* Of the workers of one host that have recorded operations, and of its engine. */
 struct flight_messages {
     Hvd__Flight **list;
     size_t count;

@@ -16,22 +16,34 @@
 #define ONCE_NS       10000000u
 #define ONCE_TIMES    20 /* the median */
 
-bool lateness_init(struct lateness *l, uint32_t size)
+void lateness_init(struct lateness *l, uint32_t most)
 {
-    *l = (struct lateness){.size = size};
-    l->rank = calloc(size ? size : 1, sizeof *l->rank);
-    l->order = calloc(size ? size : 1, sizeof *l->order);
-    if (l->rank && l->order)
+    *l = (struct lateness){.most = most};
+}
+
+/* false: no memory, or too many. */
+static bool grow_to(struct lateness *l, uint32_t size)
+{
+    if (size <= l->size)
         return true;
-    lateness_free(l);
-    return false;
+    if (size > l->most)
+        return false;
+    struct lateness_rank *rank = realloc(l->rank, size * sizeof *rank);
+    l->rank = rank ? rank : l->rank;
+    uint64_t *order = realloc(l->order, size * sizeof *order);
+    l->order = order ? order : l->order;
+    if (!rank || !order)
+        return false;
+    memset(&l->rank[l->size], 0, (size - l->size) * sizeof *rank);
+    l->size = size;
+    return true;
 }
 
 void lateness_free(struct lateness *l)
 {
     free(l->rank);
     free(l->order);
-    *l = (struct lateness){.size = 0};
+    *l = (struct lateness){.most = l->most};
 }
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
@@ -92,14 +104,16 @@ void lateness_add(struct lateness *l, const char *name, const uint32_t *rank, co
     uint64_t first = UINT64_MAX;
     uint32_t last = 0;
     double waited = 0;
-    if (count < 2 || count > l->size)
+    if (count < 2 || count > l->most)
         return;
     for (uint32_t i = 0; i < count; i++) {
-        if (rank[i] >= l->size)
+        if (rank[i] >= l->most || !grow_to(l, rank[i] + 1))
             return;
         first = at[i] < first ? at[i] : first;
         last = at[i] > at[last] ? i : last;
     }
+    if (count > l->size) /* some rank came twice */
+        return;
     for (uint32_t i = 0; i < count; i++) {
         l->order[i] = at[i] - first;
         waited += (double)(at[last] - at[i]);
@@ -108,6 +122,7 @@ void lateness_add(struct lateness *l, const char *name, const uint32_t *rank, co
     uint64_t spread = at[last] - first, middle = l->order[(count - 1) / 2];
     bool together = spread <= doubt;
     l->operations++;
+    l->arrivals += count;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t after = at[i] - first;
         uint64_t late_ns = after > middle && !together ? after - middle : 0;
@@ -119,10 +134,11 @@ void lateness_add(struct lateness *l, const char *name, const uint32_t *rank, co
         count_waiting(l, &l->rank[rank[last]], waited);
 }
 
-/* The share of a rank if all waiting were for all ranks alike. */
+/* The share of a rank if all waiting were for all ranks alike: one of those that came to an operation, in the
+ * mean. */
 static double fair_share(const struct lateness *l)
 {
-    return l->size > 0 ? 1.0 / l->size : 1;
+    return l->arrivals > 0 ? (double)l->operations / (double)l->arrivals : 1;
 }
 
 /* The rank for which the others have waited above all; size: there is none. */
@@ -222,7 +238,7 @@ void lateness_tell(const struct lateness *l, uint32_t rank, Hvd__Lateness *out)
     out->last = r->last;
     out->share_ppm = (uint32_t)(1e6 * lateness_share(l, rank) + 0.5);
     out->recent_share_ppm = (uint32_t)(1e6 * lateness_recent_share(l, rank) + 0.5);
-    out->caused_ns = (uint64_t)r->caused_ns;
+    out->caused_ns = r->caused_ns < 1e18 ? (uint64_t)r->caused_ns : (uint64_t)1e18;
     out->median_ns = lateness_median(l, rank);
     out->worst_ns = r->worst_ns;
     out->worst_tensor = r->worst_name;

@@ -26,9 +26,10 @@ struct lateness_rank {
 };
 
 struct lateness {
-    uint32_t size;
+    uint32_t size, most;        /* ranks up to the highest that came; `most` is the limit */
     struct lateness_rank *rank; /* [size] */
     uint64_t operations;        /* that were sampled */
+    uint64_t arrivals;          /* of ranks at them */
     uint64_t periods;           /* with operations */
     double waited_ns, recent;   /* by all ranks; of the last minute or so */
     uint64_t period_operations,
@@ -40,8 +41,8 @@ struct lateness {
  * likewise in some of them, and ONCE when its worst arrival is far from all others. */
 enum lateness_kind { LATENESS_NONE, LATENESS_ONCE, LATENESS_OFTEN, LATENESS_ALWAYS };
 
-/* false: no memory. */
-bool lateness_init(struct lateness *l, uint32_t size);
+/* Of ranks below `most`. Memory is taken as they come. */
+void lateness_init(struct lateness *l, uint32_t most);
 void lateness_free(struct lateness *l);
 
 /* The arrivals of `count` ranks at one operation, in any order. Arrivals that lie `doubt` ns apart or less

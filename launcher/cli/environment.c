@@ -292,6 +292,8 @@ static const char *const shown[] = {"PATH",         "LD_LIBRARY_PATH",
                                     "OMPI_MCA_*",   "MPIR_CVAR_*",
                                     "SLURM_JOB_ID", "SLURM_JOB_NODELIST",
                                     "PBS_JOBID",    "LSB_JOBID"};
+/* These may carry variables of the user. */
+static const char *const carriers[] = {"HVDRUN_ENV", "HVDRUN_MPI_ARGS", "HVDRUN_RSH"};
 static const char *const secret_parts[] = {"SECRET", "TOKEN", "PASS", "KEY", "CRED", "AUTH"};
 
 /* `variable` is NAME=value. */
@@ -302,7 +304,8 @@ static bool is_shown(const char *variable)
         for (size_t at = 0; at + strlen(secret_parts[i]) <= len; at++)
             if (strncasecmp(variable + at, secret_parts[i], strlen(secret_parts[i])) == 0)
                 return false;
-    return variable[len] == '=' && matches_any(variable, shown, LENGTH(shown));
+    return variable[len] == '=' && matches_any(variable, shown, LENGTH(shown)) &&
+           !matches_any(variable, carriers, LENGTH(carriers));
 }
 
 void environment_put(const struct environment *env, struct json *w)
@@ -328,16 +331,24 @@ static const char *find_assignment(const char *before, const char *word)
     return variable && strchr(variable, '=') ? variable : NULL;
 }
 
-void environment_put_words(const char *name, char *const words[], struct json *w)
+/* The arguments for mpirun in a word: they may set variables. NULL: there are none. */
+static const char *find_arguments(const char *before, const char *word)
 {
-    json_array(w, name);
-    for (size_t i = 0; words[i]; i++) {
-        const char *variable = find_assignment(i > 0 ? words[i - 1] : NULL, words[i]);
-        bool hidden = variable && !is_shown(variable);
-        char *word = hidden ? strndup(words[i], (size_t)(variable - words[i]) + name_length(variable)) : NULL;
-        if (word || !hidden)
-            json_text(w, NULL, word ? word : words[i]);
-        free(word);
-    }
-    json_end(w);
+    static const char option[] = "--mpi-args";
+    if (before && strcmp(before, option) == 0)
+        return word;
+    return strncmp(word, option, sizeof option - 1) == 0 && word[sizeof option - 1] == '='
+               ? word + sizeof option
+               : NULL;
+}
+
+void environment_put_word(const char *before, const char *word, struct json *w)
+{
+    const char *variable = find_assignment(before, word), *arguments = find_arguments(before, word);
+    bool hidden = (variable && !is_shown(variable)) || arguments;
+    size_t len = variable ? (size_t)(variable - word) + name_length(variable) : 0;
+    char *shown_part = hidden ? strndup(word, arguments ? (size_t)(arguments - word) : len) : NULL;
+    if (shown_part || !hidden)
+        json_text(w, NULL, shown_part ? shown_part : word);
+    free(shown_part);
 }

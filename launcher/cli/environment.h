@@ -38,6 +38,6 @@ const char *environment_get(const struct environment *env, const char *name);
 /* The variables that matter for training, those of a list, as an object "environment". A name that sounds
  * like a secret is never in it. */
 void environment_put(const struct environment *env, struct json *w);
-/* The words of a command line as an array. A variable that -x sets stays without its value, unless
- * environment_put would show that variable. */
-void environment_put_words(const char *name, char *const words[], struct json *w);
+/* A word of hvdrun's command line, with the word before it or NULL. A variable that -x sets stays without its
+ * value, unless environment_put would show that variable, and --mpi-args without the arguments. */
+void environment_put_word(const char *before, const char *word, struct json *w);

@@ -160,6 +160,15 @@ void programs_put(const struct programs *p, struct json *to)
     json_end(to);
 }
 
+bool programs_have_word(const struct programs *p, const char *word)
+{
+    for (size_t i = 0; i < p->count; i++)
+        for (char *const *own = p->item[i].command; *own; own++)
+            if (*own == word)
+                return true;
+    return false;
+}
+
 void programs_free(struct programs *p)
 {
     for (size_t i = 0; i < p->count; i++) {

@@ -47,6 +47,8 @@ size_t programs_of(const struct programs *p, uint32_t rank);
 /* Members for --dry-run=json and --report: "command", of the first, and "programs" of each its first rank,
  * the number of ranks (null: not known yet), directory and command. */
 void programs_put(const struct programs *p, struct json *to);
+/* Is this word of argv one of a program's command? */
+bool programs_have_word(const struct programs *p, const char *word);
 void programs_free(struct programs *p);
 
 /* ---- -H of each program -------------------------------------------------------------------------------- */

@@ -280,6 +280,18 @@ static void put_start(struct json *w, const struct job *j)
         json_text(w, "started", text);
 }
 
+/* The words of the programs stay as they are. */
+static void put_command_line(struct json *w, const struct config *config)
+{
+    json_array(w, "hvdrun_command");
+    for (char *const *word = config->words; *word; word++)
+        if (programs_have_word(&config->programs, *word))
+            json_text(w, NULL, *word);
+        else
+            environment_put_word(word > config->words ? word[-1] : NULL, *word, w);
+    json_end(w);
+}
+
 /* exit_status NULL: the job goes on. */
 static void put_job(FILE *out, const struct job *j, const int *exit_status, uint64_t over)
 {
@@ -289,7 +301,7 @@ static void put_job(FILE *out, const struct job *j, const int *exit_status, uint
     json_text(&w, "hvdrun", HVD_VERSION);
     json_text(&w, "job", j->name);
     put_start(&w, j);
-    environment_put_words("hvdrun_command", j->config->words, &w);
+    put_command_line(&w, j->config);
     programs_put(&j->config->programs, &w);
     json_unsigned(&w, "size", j->plan.size);
     json_known_integer(&w, "exit_status", exit_status, exit_status ? *exit_status : 0);

@@ -164,11 +164,20 @@ static const char *status_text(int32_t status)
     return status > -(int)(sizeof names / sizeof *names) ? names[-status] : "unknown";
 }
 
+static bool is_engine(const Hvd__Flight *w)
+{
+    return w->rank == UINT32_MAX;
+}
+
 static void write_operation(struct job *j, const struct host *h, const Hvd__Flight *w,
                             const Hvd__FlightOperation *o)
 {
     FILE *out = state_of(j)->file;
-    fprintf(out, "%s\n{\"rank\": %u, \"host\": ", state_of(j)->operations++ ? "," : "", w->rank);
+    fprintf(out, "%s\n{\"rank\": ", state_of(j)->operations++ ? "," : "");
+    if (is_engine(w))
+        fprintf(out, "null, \"host\": ");
+    else
+        fprintf(out, "%u, \"host\": ", w->rank);
     json_put_string(out, h->label);
     fprintf(out, ", \"pid\": %u, \"thread\": %u, \"number\": %u, \"tensor\": ", w->pid, o->thread, o->number);
     json_put_string(out, o->tensor);
@@ -198,15 +207,15 @@ static const char *on_flight(struct job *j, struct host *h, const Hvd__Control *
     const Hvd__Flight *w = m->flight;
     if (!s->asked)
         return "nobody has asked for it";
-    if (!j->config->elastic && !job_rank_of_host(j, h, w->rank))
+    if (!j->config->elastic && !is_engine(w) && !job_rank_of_host(j, h, w->rank))
         return "that rank is not there";
-    if (mine->told++ >= j->room.ranks || w->n_operation > most_of_each(j))
+    if (mine->told++ > j->room.ranks || w->n_operation > most_of_each(j))
         return "it tells of more operations than were asked for";
     if (w->n_operation == 0 || s->error || s->operations >= OPERATIONS_MAX)
         return NULL;
     if (!s->file)
         open_file(j, s);
-    s->ranks += s->file != NULL;
+    s->ranks += s->file != NULL && !is_engine(w);
     for (size_t i = 0; s->file && i < w->n_operation; i++)
         write_operation(j, h, w, w->operation[i]);
     return NULL;

@@ -12,6 +12,7 @@
 #define POINTS     120
 #define POINT_NS   (2 * NSEC_PER_SEC) /* of the first ones */
 #define UNKNOWN    UINT32_MAX
+#define LEAD_NS    (60 * NSEC_PER_SEC)
 #define TENSORS    64
 #define NAME_BYTES 80
 
@@ -37,11 +38,13 @@ struct tensor_seen {
 };
 
 struct history_state {
-    struct rank_history *rank;      /* [room.ranks] */
+    struct rank_history **rank;     /* [room.ranks]; NULL: nothing was told of it */
     struct series operations, step; /* a second; us */
     struct tensor_seen tensor[TENSORS];
     uint64_t point_ns;
-    uint32_t points; /* that something is known of */
+    uint32_t points;  /* that something is known of */
+    uint32_t lead;    /* index of the host that stands for all in what is alike for all */
+    uint64_t lead_at; /* when it told last; 0: none has */
 };
 
 struct host_history {
@@ -86,9 +89,11 @@ static void halve_all(struct job *j)
 {
     struct history_state *s = state_of(j);
     for (uint32_t i = 0; i < j->room.ranks; i++) {
-        halve_series(&s->rank[i].waiting);
-        halve_series(&s->rank[i].processor);
-        halve_series(&s->rank[i].memory);
+        if (!s->rank[i])
+            continue;
+        halve_series(&s->rank[i]->waiting);
+        halve_series(&s->rank[i]->processor);
+        halve_series(&s->rank[i]->memory);
     }
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_history *h = host_history_of(j, &j->host[i]);
@@ -128,34 +133,46 @@ static void set_points(struct series *s, uint32_t first, uint32_t last, double v
 static bool make_series(struct job *j)
 {
     struct history_state *s = state_of(j);
-    s->rank = calloc(j->room.ranks, sizeof *s->rank);
+    s->rank = calloc(j->room.ranks, sizeof(struct rank_history *));
     s->point_ns = POINT_NS;
     empty_series(&s->operations);
     empty_series(&s->step);
-    for (uint32_t i = 0; s->rank && i < j->room.ranks; i++) {
-        empty_series(&s->rank[i].waiting);
-        empty_series(&s->rank[i].processor);
-        empty_series(&s->rank[i].memory);
-    }
     return s->rank != NULL;
 }
 
-static void note_rank(struct job *j, const Hvd__Usage *u, uint64_t now)
+/* NULL: no memory. */
+static struct rank_history *find_rank(struct history_state *s, uint32_t rank)
+{
+    if (s->rank[rank])
+        return s->rank[rank];
+    struct rank_history *r = s->rank[rank] = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    empty_series(&r->waiting);
+    empty_series(&r->processor);
+    empty_series(&r->memory);
+    return r;
+}
+
+static void note_rank(struct job *j, const Hvd__Usage *u, bool leads, uint64_t now)
 {
     struct history_state *s = state_of(j);
-    struct rank_history *r = &s->rank[u->rank];
+    struct rank_history *r = find_rank(s, u->rank);
+    if (!r)
+        return;
     uint64_t since = r->before.time ? r->before.time : j->rank[u->rank].started;
     double ms = now > since ? (double)(now - since) / 1e6 : 0;
     if (ms < 1)
         return;
     uint32_t last = find_point(j, now), first = find_point(j, since); /* in this order: the last may halve */
-    uint64_t operations = u->operations - r->before.operations;
-    set_points(&r->processor, first, last, (double)(u->cpu_ms - r->before.cpu_ms) / ms * 100);
+    if (u->cpu_ms >= r->before.cpu_ms)
+        set_points(&r->processor, first, last, (double)(u->cpu_ms - r->before.cpu_ms) / ms * 100);
     set_points(&r->memory, first, last, (double)u->memory_kib / 1024);
-    if (u->operations > 0)
+    bool grows = u->operations_ns >= r->before.operations_ns && u->operations >= r->before.operations;
+    if (u->operations > 0 && grows)
         set_points(&r->waiting, first, last, (double)(u->operations_ns - r->before.operations_ns) / ms / 1e4);
-    if (operations > 0 && u->rank == 0)
-        set_points(&s->operations, first, last, (double)operations / ms * 1e3);
+    if (u->operations > 0 && grows && leads)
+        set_points(&s->operations, first, last, (double)(u->operations - r->before.operations) / ms * 1e3);
     r->before = (struct rank_sums){now, u->cpu_ms, u->operations, u->operations_ns};
 }
 
@@ -217,17 +234,29 @@ static uint64_t our_time(const struct host *h, uint64_t theirs)
     return ours < now ? ours : now;
 }
 
+/* One host stands for all, as long as it tells something. */
+static bool is_lead(struct history_state *s, const struct host *h)
+{
+    uint64_t now = clock_now();
+    if (!s->lead_at || now - s->lead_at > LEAD_NS)
+        s->lead = h->index;
+    if (s->lead != h->index)
+        return false;
+    s->lead_at = now;
+    return true;
+}
+
 void history_note(struct job *j, struct host *h, const Hvd__Samples *told)
 {
     uint64_t now = our_time(h, told->time);
     if (!state_of(j)->rank && !make_series(j))
         return;
+    bool leads = is_lead(state_of(j), h);
     for (size_t i = 0; i < told->n_usage; i++)
-        note_rank(j, told->usage[i], now);
+        note_rank(j, told->usage[i], leads && i == 0, now);
     if (told->n_usage > 0)
         note_traffic(j, h, told, now);
-    /* The first host alone: the steps of all are the same. */
-    for (size_t i = 0; h->plan_index == 0 && i < told->n_arrival; i++)
+    for (size_t i = 0; leads && i < told->n_arrival; i++)
         if (told->arrival[i]->n_began > 0)
             note_step(j, told->arrival[i], our_time(h, told->arrival[i]->began[0]));
 }
@@ -280,19 +309,23 @@ static void report_history(const struct job *j, struct json *w)
 static void report_rank(const struct job *j, uint32_t rank, struct json *w)
 {
     const struct history_state *s = state_of(j);
-    if (!s->rank || rank >= j->room.ranks)
+    const struct rank_history *r = s->rank && rank < j->room.ranks ? s->rank[rank] : NULL;
+    if (!r)
         return;
     json_object(w, "history");
-    put_series(w, "waiting_percent", &s->rank[rank].waiting, s->points);
-    put_series(w, "processor_percent", &s->rank[rank].processor, s->points);
-    put_series(w, "memory_mib", &s->rank[rank].memory, s->points);
+    put_series(w, "waiting_percent", &r->waiting, s->points);
+    put_series(w, "processor_percent", &r->processor, s->points);
+    put_series(w, "memory_mib", &r->memory, s->points);
     json_end(w);
 }
 
 static void free_history(struct job *j)
 {
-    free(state_of(j)->rank);
-    state_of(j)->rank = NULL;
+    struct history_state *s = state_of(j);
+    for (uint32_t i = 0; s->rank && i < j->room.ranks; i++)
+        free(s->rank[i]);
+    free(s->rank);
+    s->rank = NULL;
     for (uint32_t i = 0; j->host && i < j->host_count; i++) {
         free(host_history_of(j, &j->host[i])->sent);
         host_history_of(j, &j->host[i])->sent = NULL;

@@ -28,9 +28,9 @@
 struct row {
     uint64_t id; /* 0: free */
     uint64_t came, doubt;
-    uint32_t count;
-    uint32_t *rank;  /* [ranks] */
-    uint64_t *began; /* [ranks] */
+    uint32_t count, room;
+    uint32_t *rank;  /* [room] */
+    uint64_t *began; /* [room] */
     char name[LATENESS_NAME];
 };
 
@@ -43,7 +43,7 @@ struct rank_use {
 struct samples_state {
     struct lateness lateness;
     struct row *row;
-    uint32_t rows, each;
+    uint32_t rows, each, window_ms;
     uint64_t period;      /* the beginning of the present one */
     double rate;          /* operations of a rank in a second, as far as it is known */
     Hvd__Lateness *lent;  /* [ranks] */
@@ -87,17 +87,25 @@ static bool make_rows(struct job *j, struct samples_state *s)
     s->lent = calloc(ranks, sizeof *s->lent);
     s->row = calloc((size_t)ROWS * s->each, sizeof *s->row);
     s->use = calloc(ranks, sizeof *s->use);
-    if (!s->lent || !s->use || !s->row || !lateness_init(&s->lateness, ranks))
+    lateness_init(&s->lateness, ranks);
+    if (!s->lent || !s->use || !s->row)
         return false;
-    for (; s->rows < ROWS * s->each; s->rows++) {
-        struct row *r = &s->row[s->rows];
-        r->rank = calloc(ranks, sizeof *r->rank);
-        r->began = calloc(ranks, sizeof *r->began);
-        if (!r->rank || !r->began) {
-            s->rows++; /* for free_samples */
-            return false;
-        }
-    }
+    s->rows = ROWS * s->each;
+    return true;
+}
+
+static bool grow_row(struct row *r, size_t more)
+{
+    size_t room = r->count + more;
+    if (room <= r->room)
+        return true;
+    uint32_t *rank = realloc(r->rank, room * sizeof *rank);
+    r->rank = rank ? rank : r->rank;
+    uint64_t *began = realloc(r->began, room * sizeof *began);
+    r->began = began ? began : r->began;
+    if (!rank || !began)
+        return false;
+    r->room = (uint32_t)room;
     return true;
 }
 
@@ -146,7 +154,9 @@ static void add_arrival(struct job *j, const struct host *h, const Hvd__Arrival 
     struct row *r = find_row(s, a);
     uint64_t doubt = 2 * host_clock_error(&h->beat.clock);
     r->doubt = doubt > r->doubt ? doubt : r->doubt;
-    for (size_t i = 0; i < a->n_rank && r->count < j->room.ranks; i++) {
+    if (r->count + a->n_rank > j->room.ranks || !grow_row(r, a->n_rank))
+        return;
+    for (size_t i = 0; i < a->n_rank; i++) {
         r->rank[r->count] = a->rank[i];
         r->began[r->count++] = host_clock_ours(&h->beat.clock, a->began[i]);
     }
@@ -166,6 +176,12 @@ static void end_period(struct samples_state *s)
     s->period = now;
 }
 
+/* A sum that has fallen says nothing: a process below the rank has ended, and nobody has waited for it. */
+static double growth_of(uint64_t now, uint64_t before)
+{
+    return now > before ? (double)(now - before) : 0;
+}
+
 /* Since the word before, or since the start of the rank. */
 static void note_use(const struct job *j, const struct host *h, const Hvd__Usage *u, uint64_t time)
 {
@@ -176,9 +192,9 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
     double ms = now > since ? (double)(now - since) / 1e6 : 0;
     if (ms >= 1) {
         char reads[40] = "";
-        double mib = (double)(u->read_kib - before->read_kib) / 1024 * 1e3 / ms;
-        why_explain_slowness((double)(u->cpu_ms - before->cpu_ms) / ms,
-                             (double)(u->delay_ms - before->delay_ms) / ms, before->reason,
+        double mib = growth_of(u->read_kib, before->read_kib) / 1024 * 1e3 / ms;
+        why_explain_slowness(growth_of(u->cpu_ms, before->cpu_ms) / ms,
+                             growth_of(u->delay_ms, before->delay_ms) / ms, before->reason,
                              sizeof before->reason);
         if (mib >= 1)
             snprintf(reads, sizeof reads, ", and reads %.0f MiB a second", mib);
@@ -186,7 +202,7 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
         snprintf(before->reason + len, sizeof before->reason - len, "%s", reads);
     }
     if (ms >= 1 && u->operations > before->operations)
-        s->rate = (double)(u->operations - before->operations) * 1e3 / ms;
+        s->rate = growth_of(u->operations, before->operations) * 1e3 / ms;
     before->time = now;
     before->operations = u->operations;
     before->cpu_ms = u->cpu_ms;
@@ -227,14 +243,16 @@ static const char *on_samples(struct job *j, struct host *h, const Hvd__Control 
 static int want_samples(struct job *j, Hvd__Spawn *spawn, struct err *e)
 {
     struct samples_state *s = state_of(j);
-    uint32_t hosts = j->plan.host_count ? j->plan.host_count : 1;
-    uint32_t windows = 1 + (hosts - 1) / FLAT_HOSTS, each = OPERATIONS / hosts;
-    s->each = each < EACH_LEAST ? EACH_LEAST : each > EACH_MOST ? EACH_MOST : each;
-    spawn->samples_ms = windows * WINDOW_MS;
+    if (!s->row) {
+        uint32_t hosts = j->plan.host_count ? j->plan.host_count : 1, each = OPERATIONS / hosts;
+        s->each = each < EACH_LEAST ? EACH_LEAST : each > EACH_MOST ? EACH_MOST : each;
+        s->window_ms = (1 + (hosts - 1) / FLAT_HOSTS) * WINDOW_MS;
+        s->period = clock_now();
+        if (!make_rows(j, s))
+            return err_set(e, ERR_MEMORY, "no memory to compare %u ranks", j->room.ranks);
+    }
+    spawn->samples_ms = s->window_ms; /* hosts that come later are told the same */
     spawn->samples = s->each;
-    if (!s->row && !make_rows(j, s))
-        return err_set(e, ERR_MEMORY, "no memory to compare %u ranks", j->room.ranks);
-    s->period = clock_now();
     return 0;
 }
 

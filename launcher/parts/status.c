@@ -49,6 +49,14 @@ static struct host_status *host_status_of(const struct job *j, const struct host
 
 /* ---- the hosts' answers -------------------------------------------------------------------------------- */
 
+static void drop_answers(struct job *j, enum status_depth depth)
+{
+    for (uint32_t i = 0; j->host && i < j->host_count; i++) { /* a part may have failed to open: no hosts */
+        message_free(host_status_of(j, &j->host[i])->last[depth]);
+        host_status_of(j, &j->host[i])->last[depth] = NULL;
+    }
+}
+
 static void settle_answer(struct job *j, struct host *h, enum status_depth depth)
 {
     struct status_state *s = state_of(j);
@@ -56,8 +64,11 @@ static void settle_answer(struct job *j, struct host *h, enum status_depth depth
     if (!own->asked[depth])
         return;
     own->asked[depth] = false;
-    if (--s->asked[depth] == 0)
-        status_server_refreshed(&s->server, depth);
+    if (--s->asked[depth] > 0)
+        return;
+    status_server_refreshed(&s->server, depth);
+    if (depth == STATUS_FLIGHT)
+        drop_answers(j, STATUS_FLIGHT); /* they are large, and never wanted twice */
 }
 
 static void settle_host(struct job *j, struct host *h)
@@ -83,7 +94,7 @@ static const char *on_host_status(struct job *j, struct host *h, const Hvd__Cont
         if (m->status->rank[i]->lateness)
             return "it tells how late ranks are, which no host knows";
     if (m->status->n_rank > j->plan.size || m->status->n_where > m->status->n_rank ||
-        m->status->n_flight > j->room.ranks)
+        m->status->n_flight > j->room.ranks + 1)
         return "it tells of more ranks than there are";
     for (size_t i = 0; i < m->status->n_where; i++)
         if (!job_rank_of_host(j, h, m->status->where[i]->rank))
@@ -319,9 +330,8 @@ static void stop_listening(struct job *j)
 
 static void free_answers(struct job *j)
 {
-    for (uint32_t i = 0; j->host && i < j->host_count; i++) /* a part may have failed to open: no hosts */
-        for (int depth = 0; depth < STATUS_DEPTHS; depth++)
-            message_free(host_status_of(j, &j->host[i])->last[depth]);
+    for (int depth = 0; depth < STATUS_DEPTHS; depth++)
+        drop_answers(j, depth);
 }
 
 static const struct job_message messages[] = {{HVD__CONTROL__BODY_STATUS, false, on_host_status},

@@ -105,10 +105,12 @@ static void tell_arrivals(struct samples *m)
 
 /* ---- the workers' use ---------------------------------------------------------------------------------- */
 
-static void add_operations(const Hvd__Counters *counters, Hvd__Usage *u)
+/* The engine knows the ranks of the present membership. */
+static void add_operations(const struct session *s, const Hvd__Counters *counters, Hvd__Usage *u)
 {
+    uint32_t member = session_member_rank(s, u->rank);
     for (size_t i = 0; counters && i < counters->n_rank; i++)
-        if (counters->rank[i]->rank == u->rank) {
+        if (counters->rank[i]->rank == member) {
             u->operations = counters->rank[i]->operations;
             u->operations_ns = counters->rank[i]->ns;
         }
@@ -140,7 +142,7 @@ static void tell_usage(struct samples *m)
         u->delay_ms = use.delay_ms;
         u->memory_kib = use.memory_kib;
         u->read_kib = use.read_kib;
-        add_operations(counters, u);
+        add_operations(s, counters, u);
     }
     CONTROL(message, SAMPLES, samples, &told);
     if (told.n_usage > 0)

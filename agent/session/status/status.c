@@ -13,10 +13,11 @@
 #include "common/status/flight_message.h"
 #include "common/status/status_server.h"
 
-#define LOOK_MS    100
-#define REFRESH_MS 500  /* for the engine to count */
-#define WHY_MS     3500 /* and for tools to look at all workers */
-#define OPERATIONS 3000 /* in one answer: with the longest names they fit into ANSWER_MAX */
+#define LOOK_MS        100
+#define REFRESH_MS     500    /* for the engine to count */
+#define WHY_MS         3500   /* and for tools to look at all workers */
+#define OPERATIONS     3000   /* in one answer: with the longest names they fit into ANSWER_MAX */
+#define ALL_OPERATIONS 120000 /* of all hosts, which one client reads */
 
 /* The arrays of an answer, for all ranks of this host. They are kept for the next answer. */
 struct answer {
@@ -164,7 +165,9 @@ static void tell_status(struct session *s, enum status_depth depth,
     if (depth == STATUS_WHY)
         session_stacks_tell(s, &status);
     if (depth == STATUS_FLIGHT) {
-        flight_messages_make(&all, session_flight(s), OPERATIONS / (s->workers.count + 1));
+        size_t most = ALL_OPERATIONS / (s->spawn && s->spawn->n_host > 0 ? s->spawn->n_host : 1);
+        most = most < OPERATIONS ? most : OPERATIONS;
+        flight_messages_make(&all, session_flight(s), most / (s->workers.count + 1) + 1);
         status.recorded = true;
         status.flight = all.list;
         status.n_flight = all.count;

@@ -65,6 +65,8 @@ struct run {
     uint64_t number;   /* of the backend's operation */
     uint64_t listed;   /* when it came */
     struct autotune_values values;
+    struct flight_record *record; /* of the flight recorder; NULL: none */
+    uint32_t recorded;
     /* Of tensors that travel as one (run_batch.c): */
     struct run *batch;       /* the next one; owned */
     uint64_t at;             /* its first element in the leader's data */

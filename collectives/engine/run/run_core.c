@@ -31,6 +31,7 @@ void run_settle(struct run *run, int status, const char *text)
     run->phase = RUN_SETTLED;
     run->name->running = false;
     timeline_mark(engine, run->view, TIMELINE_SETTLED, 0);
+    flight_run_ends(run, status);
     if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->sets.world && status == HVD_SUCCESS)
         engine->started = true;
     if (run->entry.desc.what.kind == SHM_SHUTDOWN && status == HVD_SUCCESS)
@@ -107,6 +108,7 @@ bool run_find(struct run *run)
     }
     run->view->slot->due = run->listed;
     timeline_mark(engine, run->view, TIMELINE_DUE, run->listed);
+    flight_run_begins(run);
     return true;
 }
 

@@ -9,6 +9,8 @@ case_the_ranks_of_two_hosts() {
     python3 -c "import glob, json, sys
 job = json.load(open(glob.glob('$XDG_STATE_HOME/hvdrun/*.json')[0]))
 ops = job['operations']
+engines = [o for o in ops if o['rank'] is None]
+assert {o['host'] for o in engines} == {'$H1', '$H2'} and engines[-1]['status'] in ('ok', 'pending'), engines[-1]
 last = {rank: [o for o in ops if o['rank'] == rank][-1] for rank in range(4)}
 assert [last[rank]['host'] for rank in range(4)] == ['$H1', '$H1', '$H2', '$H2'], last
 # A rank of one host may hear of the end of the other host.

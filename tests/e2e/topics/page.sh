@@ -29,7 +29,7 @@ case_a_job_that_failed() {
     expect_seen '<td>exit status 7</td>'
     expect_seen '<td>signal 15, ended by hvdrun</td>'
     expect_seen "hvdrun --report $T/page.html -np 3 sh -c '"
-    expect_seen '<canvas tabindex="0" role="img"'
+    expect_seen '<canvas tabindex="0" role="application"'
     expect_same 600 "$(stat -c %a "$T/page.html")" 'the mode of the page'
 }
 
@@ -56,9 +56,12 @@ case_hostile_text_is_text() {
 }
 
 case_no_secret_is_in_it() {
-    HOROVOD_SECRET_KEY=sesame1 OMP_API_TOKEN=sesame2 PRIVATE=sesame3 NCCL_DEBUG=INFO hvd --report "$T/page.html" -x GIVEN=sesame4 -xJOINED=sesame5 -x HOROVOD_PASSWORD=sesame6 -x NCCL_ALGO=Ring -np 1 true
+    HOROVOD_SECRET_KEY=sesame1 OMP_API_TOKEN=sesame2 PRIVATE=sesame3 NCCL_DEBUG=INFO hvd --report "$T/page.html" -x GIVEN=sesame4 -xJOINED=sesame5 -x HOROVOD_PASSWORD=sesame6 -x NCCL_ALGO=Ring -np 1 sh -c "exit 0" -xmax=10
     expect_status 0
     ! grep -o 'sesame.' "$T/page.html" || fail 'a secret is in the page'
+    grep -q '"-xmax=10"' "$T/page.html" || fail "a word of the program is not as it was: $(grep -A12 hvdrun_command "$T/page.html")"
+    HVDRUN_ENV='WANDB_API_KEY=sesame7' hvd --report "$T/json" --mpi-args '-x TOKEN=sesame8' -np 1 true
+    ! grep -o 'sesame.' "$T/json" || fail 'a secret is in the report'
     grep -q '"NCCL_DEBUG": "INFO"' "$T/page.html" || fail 'NCCL_DEBUG is not in the page'
     grep -q '"NCCL_ALGO=Ring"' "$T/page.html" || fail 'NCCL_ALGO is not in the command line'
     grep -q '"GIVEN"' "$T/page.html" || fail 'the name of the variable is not in the command line'
@@ -66,6 +69,16 @@ case_no_secret_is_in_it() {
 
 names_the_slow_rank() {
     "$CTL" page "t$$" --json 2> /dev/null | grep -q '"rank 1 on localhost is always late: '
+}
+
+# Their processor time was counted below the rank, and then in it.
+case_children_that_end() {
+    hvd --report "$T/json" -np 1 sh -c 'for i in 1 2 3 4 5 6 7; do timeout 1 sh -c "while :; do :; done"; done'
+    python3 -c "import json
+rank = json.load(open('$T/json'))['ranks'][0]
+values = [int(x) for x in rank['history']['processor_percent'].split() if x != '-']
+assert len(values) > 1 and max(values) < 300, values
+assert sum(values) / len(values) > 20, values" > "$T/looked" 2>&1 || fail "$(cat "$T/looked")"
 }
 
 case_a_job_that_runs() {

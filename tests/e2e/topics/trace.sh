@@ -63,9 +63,18 @@ case_what_is_still_known() {
     trace_for --seconds 0 --file "$T/no/such"
     expect_status 1
     one_clear_line '^hvdctl: cannot write .*/no/such: No such file or directory$' 'a file'
+    ln -s "$T/other" "$T/link"
+    trace_for --seconds 0 --file "$T/link"
+    expect_status 1
+    [ ! -e "$T/other" ] || fail 'a symbolic link was followed'
+    touch "$T/old"
+    chmod 644 "$T/old"
+    trace_for --seconds 0 --file "$T/old"
+    expect_same 600 "$(stat -c %a "$T/old")" 'the mode of the file'
     kill "$pid"
     wait "$pid"
     look_into "$T/trace" "
+assert min(e['ts'] for e in events['X']) == 0, min(e['ts'] for e in events['X'])
 last = slices(0)[-1]
 assert last['args'].get('pending') and last['dur'] > 200e3, last
 assert not slices(1)[-1]['args'].get('pending')

@@ -41,7 +41,7 @@ START_TEST(a_stat_line)
         return;
     ck_assert_str_eq(p.name, cases[_i].name);
     ck_assert_int_eq(p.state, cases[_i].state);
-    ck_assert_uint_eq(p.cpu_ms, 2000);
+    ck_assert_uint_eq(p.cpu_ms, 2150);
     ck_assert_uint_eq(p.start, 987654);
 }
 END_TEST

@@ -13,7 +13,7 @@ static uint64_t now;
 
 static void set_up(void)
 {
-    ck_assert(lateness_init(&l, 4));
+    lateness_init(&l, 4);
     now = 1000u * MS;
 }
 
@@ -110,6 +110,39 @@ START_TEST(even_lateness_accuses_nobody)
 END_TEST
 
 /* Nobody notices some microseconds, though one rank has all of them. */
+/* An elastic job has room for more ranks than come. */
+START_TEST(ranks_that_never_come_share_nothing)
+{
+    lateness_free(&l);
+    lateness_init(&l, 16386);
+    for (int second = 0; second < 40; second++) {
+        for (int i = 0; i < 20; i++)
+            operation((second + i) % 2 ? 3 : 0, (second + i) % 2 ? 0 : 3, 0, 0);
+        lateness_end_period(&l, 1, 0);
+    }
+    ck_assert_uint_eq(l.size, 4);
+    for (int second = 0; second < 40; second++) {
+        for (int i = 0; i < 20; i++)
+            operation(0, 0, (second + i) % 4 == 1 ? 3 : 0, (second + i) % 4 == 3 ? 3 : 0);
+        lateness_end_period(&l, 1, 0);
+    }
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert_int_eq(lateness_kind_of(&l, i), LATENESS_NONE);
+}
+END_TEST
+
+/* A host may say anything. */
+START_TEST(a_rank_that_comes_twice_is_refused)
+{
+    const uint32_t rank[] = {0, 1, 0, 1, 0};
+    const uint64_t at[] = {1, 2, 3, 4, 5};
+    lateness_free(&l);
+    lateness_init(&l, 16386);
+    lateness_add(&l, "layer", rank, at, 5, 0);
+    ck_assert_uint_eq(l.operations, 0);
+}
+END_TEST
+
 START_TEST(noise_accuses_nobody)
 {
     for (int second = 0; second < 10; second++) {
@@ -166,7 +199,7 @@ START_TEST(medians_of_all_sizes)
     static const double ms[] = {0.03, 0.5, 7, 90, 1000, 33000, 1000000};
     for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
         lateness_free(&l);
-        ck_assert(lateness_init(&l, 4));
+        lateness_init(&l, 4);
         for (int k = 0; k < 9; k++)
             operation(0, 0, 0, ms[i]);
         double median = (double)lateness_median(&l, 3) / MS;
@@ -209,6 +242,8 @@ int main(void)
     tcase_add_test(t, one_pause_of_a_short_job);
     tcase_add_test(t, pauses_now_and_then_are_often);
     tcase_add_test(t, even_lateness_accuses_nobody);
+    tcase_add_test(t, ranks_that_never_come_share_nothing);
+    tcase_add_test(t, a_rank_that_comes_twice_is_refused);
     tcase_add_test(t, noise_accuses_nobody);
     tcase_add_test(t, clocks_that_are_not_known_well_accuse_nobody);
     tcase_add_test(t, what_is_recent_fades);
