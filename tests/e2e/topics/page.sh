@@ -56,11 +56,12 @@ case_hostile_text_is_text() {
 }
 
 case_no_secret_is_in_it() {
-    HOROVOD_SECRET_KEY=sesame1 OMP_API_TOKEN=sesame2 PRIVATE=sesame3 NCCL_DEBUG=INFO hvd --report "$T/page.html" -x GIVEN=sesame4 -xJOINED=sesame5 -x HOROVOD_PASSWORD=sesame6 -x NCCL_ALGO=Ring -np 1 sh -c "exit 0" -xmax=10
+    HOROVOD_SECRET_KEY=sesame1 OMP_API_TOKEN=sesame2 PRIVATE=sesame3 NCCL_DEBUG=INFO hvd --report "$T/page.html" -x GIVEN=sesame4 -xJOINED=sesame5 -x HOROVOD_PASSWORD=sesame6 -x NCCL_ALGO=Ring -np 1 true
     expect_status 0
     ! grep -o 'sesame.' "$T/page.html" || fail 'a secret is in the page'
-    grep -q '"-xmax=10"' "$T/page.html" || fail "a word of the program is not as it was: $(grep -A12 hvdrun_command "$T/page.html")"
-    HVDRUN_ENV='WANDB_API_KEY=sesame7' hvd --report "$T/json" --mpi-args '-x TOKEN=sesame8' -np 1 true
+    # In the command line, in the first command and in the list of programs.
+    HVDRUN_ENV='WANDB_API_KEY=sesame7' hvd --report "$T/json" --mpi-args '-x TOKEN=sesame8' -np 1 sh -c 'exit 0' -xmax=10
+    expect_count 3 '^ +"-xmax=10",?$' "$T/json"
     ! grep -o 'sesame.' "$T/json" || fail 'a secret is in the report'
     grep -q '"NCCL_DEBUG": "INFO"' "$T/page.html" || fail 'NCCL_DEBUG is not in the page'
     grep -q '"NCCL_ALGO=Ring"' "$T/page.html" || fail 'NCCL_ALGO is not in the command line'
