@@ -7,6 +7,7 @@
 
 #include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/status/where_text.h"
 #include "common/status/why.h"
@@ -166,7 +167,7 @@ static int look_at(const struct ctl_job *job, bool why, struct ctl_answers *all,
         list[i] = all->item[i]->status;
         why_printable(list[i]);
     }
-    *hosts = (struct why_hosts){list, all->count};
+    *hosts = (struct why_hosts){list, all->count, clock_now()};
     return 0;
 }
 
@@ -182,7 +183,7 @@ static int look_twice(const struct ctl_job *job, struct ctl_answers answers[2], 
 
 int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
-    struct why_look l = {.interval_ms = INTERVAL_MS};
+    struct why_look l = {.now = {NULL, 0, 0}};
     struct ctl_answers answers[2] = {{NULL, 0}, {NULL, 0}};
     int rc = look_twice(job, answers, &l, e);
     if (rc == 0 && c->json)

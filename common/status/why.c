@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/protocol/message.h"
 #include "common/status/where_text.h"
 
@@ -65,8 +66,19 @@ static double share_of(uint64_t now, uint64_t before, uint64_t ms)
     return now > before && ms > 0 ? (double)(now - before) / (double)ms : 0;
 }
 
-/* The tools take their time between the two looks, so a rank's own time counts. Its engine was asked before
- * the tools. */
+/* Between the two answers of a host's engine; 0: it has not answered twice. Tools take their time after the
+ * engine has answered, and on a busy host an answer may be late, and an older one stand for it. */
+static uint64_t ms_between_counts(const struct why_look *l, const Hvd__JobStatus *s,
+                                  const Hvd__JobStatus *then)
+{
+    if (!s->counters || !then || !then->counters || l->now.at < l->before.at)
+        return 0;
+    uint64_t last = l->now.at / NSEC_PER_MSEC - s->counters_ms;
+    uint64_t first = l->before.at / NSEC_PER_MSEC - then->counters_ms;
+    return last > first ? last - first : 0;
+}
+
+/* The tools take their time between the two looks, so a rank's own time counts. */
 static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct why_rank *out,
                        const Hvd__RankStatus *r, const Hvd__RankStatus *before)
 {
@@ -74,8 +86,9 @@ static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct
     const Hvd__JobStatus *then = host_before(l, s);
     out->computes = share_of(r->cpu_ms, before->cpu_ms, ms);
     out->delayed = share_of(r->delay_ms, before->delay_ms, ms);
-    out->in_operations = share_of(ns_in_operations(s, out->rank) / 1000,
-                                  ns_in_operations(then, out->rank) / 1000, l->interval_ms * 1000);
+    out->in_operations =
+        share_of(ns_in_operations(s, out->rank) / 1000, ns_in_operations(then, out->rank) / 1000,
+                 ms_between_counts(l, s, then) * 1000);
 }
 
 static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
@@ -202,6 +215,8 @@ static int fill_job(struct why_look *l, struct err *e)
         add_ranks(l, s);
         add_operations(l, s);
         add_counts(s, &j->ended, &j->bytes);
+        uint64_t interval = ms_between_counts(l, s, host_before(l, s));
+        j->interval_ms = interval > j->interval_ms ? interval : j->interval_ms;
         j->counted = j->counted || s->counters;
         j->has_stacks = j->has_stacks || s->tool[0];
         if (is_silent(s))
@@ -212,7 +227,6 @@ static int fill_job(struct why_look *l, struct err *e)
     bool compared = l->before.count > 0;
     j->ended = compared && j->ended > operations ? j->ended - operations : 0;
     j->bytes = compared && j->bytes > bytes ? j->bytes - bytes : 0;
-    j->interval_ms = l->interval_ms;
     settle_operations(l);
     return 0;
 }

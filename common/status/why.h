@@ -13,13 +13,13 @@
 struct why_hosts {
     Hvd__JobStatus *const *host; /* borrowed, and printable */
     size_t count;
+    uint64_t at; /* clock_now() when they came */
 };
 
-/* Zeroes at the beginning, but for the first three. */
+/* Zeroes at the beginning, but for the first two. */
 struct why_look {
     struct why_hosts before; /* may be empty: nothing is known of progress then */
     struct why_hosts now;    /* answers to questions with `why` */
-    uint64_t interval_ms;    /* between the two */
     struct why_job job;
     struct why_operation operation[WHY_OPERATIONS];
     struct why why;

@@ -6,11 +6,12 @@
 
 #include "common/status/where_text.h"
 
-#define STUCK_MS   1000 /* an operation that is pending for less is on its way */
-#define SLOW_MS    10000
-#define BUSY       0.5 /* of a processor: the rank computes */
-#define SLOW_SHARE 0.2 /* of the time: in operations it is worth a word, without a processor it is a reason */
-#define CALL_SIZE  80
+#define STUCK_MS    1000 /* an operation that is pending for less is on its way */
+#define SLOW_MS     10000
+#define BUSY        0.5  /* of a processor: the rank computes */
+#define WORTH_SHARE 0.05 /* of the time in operations: a rank with the least is named */
+#define SLOW_SHARE  0.2 /* of the time: in operations it is worth a word, without a processor it is a reason */
+#define CALL_SIZE   80
 
 const char *why_word(enum why_verdict verdict)
 {
@@ -477,6 +478,18 @@ void why_explain_slowness(double computes, double delayed, char *text, size_t si
         snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * computes);
 }
 
+/* The live rank with the least time in operations; there is one. */
+static const struct why_rank *find_slowest(const struct why_job *job)
+{
+    const struct why_rank *least = NULL;
+    for (uint32_t i = 0; i < job->size; i++) {
+        const struct why_rank *r = &job->rank[i];
+        if (r->host && !r->ended && (!least || r->in_operations < least->in_operations))
+            least = r;
+    }
+    return least;
+}
+
 /* Ranks that spend much less time in operations than the one in the middle are waited for. They are no
  * culprits: the job goes on. */
 static void name_slow_ranks(const struct why_job *job, struct why *out)
@@ -506,9 +519,14 @@ static void name_slow_ranks(const struct why_job *job, struct why *out)
             "%.0f %%; %s",
             names, slowest, 100 * r->in_operations, 100 * middle, reason);
     } else if (middle >= 0) {
-        snprintf(out->sentence + n, sizeof out->sentence - n,
-                 "; no rank is much slower than the others, which are in operations %.0f %% of the time",
-                 100 * middle);
+        const struct why_rank *r = find_slowest(job);
+        n += (size_t)snprintf(out->sentence + n, sizeof out->sentence - n,
+                              "; no rank is much slower than the others, which are in operations %.0f %% of "
+                              "the time",
+                              100 * middle);
+        if (middle >= WORTH_SHARE && n < sizeof out->sentence)
+            snprintf(out->sentence + n, sizeof out->sentence - n, ", rank %u on %.64s the least: %.0f %%",
+                     r->rank, r->host, 100 * r->in_operations);
     }
     free(slow);
 }

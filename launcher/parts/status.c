@@ -262,7 +262,7 @@ static void judge_answers(struct job *j, Hvd__Where *const *where, struct why_lo
 /* The sentence about what the hosts have answered to a question with `why`; false: there is none worth it. */
 static bool find_reason(struct job *j, Hvd__Where *const *where, char *text, size_t size)
 {
-    struct why_look look = {.interval_ms = 0};
+    struct why_look look = {.now = {NULL, 0, 0}};
     judge_answers(j, where, &look);
     enum why_verdict verdict = look.why.verdict;
     bool found = verdict != WHY_HEALTHY && verdict != WHY_WORKING && verdict != WHY_UNKNOWN;

@@ -172,6 +172,14 @@ START_TEST(jobs_that_go_on)
         "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
         "which "
         "are in operations 0 % of the time");
+    set_up(); /* none is slow, one is the slowest */
+    job.ended = 10;
+    rank[0].in_operations = rank[1].in_operations = rank[3].in_operations = 0.5;
+    rank[2].in_operations = 0.4;
+    expect_why(
+        WHY_HEALTHY, "",
+        "the job goes on: 10 operations ended in the last 1.0 s; no rank is much slower than the others, "
+        "which are in operations 50 % of the time, rank 2 on b the least: 40 %");
     set_up();
     add_operation("x", 900, "013", "2");
     rank[0].computes = rank[2].computes = 1;
