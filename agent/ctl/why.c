@@ -12,6 +12,8 @@
 #include "common/status/where_text.h"
 #include "common/status/why.h"
 
+#define CONFIRMS    2 /* further looks after a guess */
+#define CONFIRM_MS  300
 #define INTERVAL_MS 1000
 #define LINES_MAX   60
 #define SHOWN       8 /* operations */
@@ -171,6 +173,38 @@ static int look_at(const struct ctl_job *job, bool why, struct ctl_answers *all,
     return 0;
 }
 
+static bool is_same_guess(const struct why_look *a, const struct why_look *b)
+{
+    return a->why.guess && b->why.guess && a->why.verdict == b->why.verdict && a->job.size == b->job.size &&
+           memcmp(a->why.culprit, b->why.culprit, a->job.size) == 0;
+}
+
+/* Stacks show a moment. A guess that another moment does not repeat is none: the ranks go on. */
+static int confirm_guess(const struct ctl_job *job, struct why_look *l, struct err *e)
+{
+    const struct timespec pause = {0, CONFIRM_MS * 1000000};
+    for (int i = 0; l->why.guess && i < CONFIRMS; i++) {
+        struct why_look again = {.now = {NULL, 0, 0}};
+        struct ctl_answers answers = {NULL, 0};
+        nanosleep(&pause, NULL);
+        int rc = look_at(job, true, &answers, &again.now, e) < 0 ? -1 : why_find(&again, e);
+        if (rc == 0 && !is_same_guess(l, &again)) {
+            memset(l->why.culprit, 0, l->job.size);
+            l->why.culprits = 0;
+            l->why.guess = false;
+            l->why.verdict = WHY_HEALTHY;
+            snprintf(l->why.sentence, sizeof l->why.sentence,
+                     "the ranks go on: their stacks show other calls at another moment");
+        }
+        why_free(&again);
+        free((void *)(uintptr_t)again.now.host);
+        ctl_answers_free(&answers);
+        if (rc != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int look_twice(const struct ctl_job *job, struct ctl_answers answers[2], struct why_look *l,
                       struct err *e)
 {
@@ -178,7 +212,9 @@ static int look_twice(const struct ctl_job *job, struct ctl_answers answers[2], 
     if (look_at(job, false, &answers[0], &l->before, e) < 0)
         return -1;
     nanosleep(&interval, NULL);
-    return look_at(job, true, &answers[1], &l->now, e) < 0 ? -1 : why_find(l, e);
+    if (look_at(job, true, &answers[1], &l->now, e) < 0 || why_find(l, e) < 0)
+        return -1;
+    return confirm_guess(job, l, e);
 }
 
 int ctl_why(const struct ctl_config *c, const struct ctl_job *job, struct err *e)

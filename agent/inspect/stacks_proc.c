@@ -91,6 +91,14 @@ static const struct {
     {SYS_connect, "connect", false},
     {SYS_accept, "accept", false},
     {SYS_accept4, "accept4", false},
+    {SYS_restart_syscall, "a call that a stop has interrupted", false},
+    {SYS_clone, "clone", true}, /* vfork waits until the child executes a program */
+#ifdef SYS_clone3
+    {SYS_clone3, "clone3", true},
+#endif
+#ifdef SYS_vfork
+    {SYS_vfork, "vfork", true},
+#endif
 #ifdef SYS_poll
     {SYS_poll, "poll", false},
     {SYS_select, "select", false},

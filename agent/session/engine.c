@@ -19,7 +19,8 @@ struct session_engine {
     bool poisoned; /* the engine has told the workers HVD_ERR_PEER */
     uint32_t poisoned_by;
     Hvd__Counters *counters; /* the last ones; NULL: none */
-    uint64_t counters_at;
+    Hvd__Counters *looked;   /* the last ones with pending operations; NULL: none */
+    uint64_t counters_at, looked_at;
     struct flight flight; /* the recorder outlives the engine and the workers */
 };
 
@@ -133,17 +134,24 @@ static void on_engine_fault(void *ctx, Hvd__Fault *fault)
     session_send_control(s, &m);
 }
 
+static void keep_counters(Hvd__Counters **kept, uint64_t *at, const Hvd__Counters *counters)
+{
+    size_t room = COUNTERS_MAX;
+    Hvd__Counters *copy = message_copy(&counters->base, &room);
+    if (!copy)
+        return;
+    message_free(*kept);
+    *kept = copy;
+    *at = clock_now();
+}
+
 static void on_counters(void *ctx, const Hvd__Counters *counters)
 {
     struct session *s = ctx;
     struct session_engine *engine = s->engine;
-    size_t room = COUNTERS_MAX;
-    Hvd__Counters *copy = message_copy(&counters->base, &room);
-    if (copy) {
-        message_free(engine->counters);
-        engine->counters = copy;
-        engine->counters_at = clock_now();
-    }
+    keep_counters(&engine->counters, &engine->counters_at, counters);
+    if (counters->looked)
+        keep_counters(&engine->looked, &engine->looked_at, counters);
     EACH_PART(s, p, counted)
         p->counted(s);
 }
@@ -226,6 +234,12 @@ Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at)
     return s->engine->counters;
 }
 
+Hvd__Counters *session_engine_looked(const struct session *s, uint64_t *at)
+{
+    *at = s->engine->looked_at;
+    return s->engine->looked;
+}
+
 pid_t session_engine_pid(const struct session *s)
 {
     return s->engine->host.child.pid;
@@ -294,6 +308,7 @@ static void close_engine(struct session *s)
 static void free_engine(struct session *s)
 {
     message_free(s->engine->counters);
+    message_free(s->engine->looked);
     flight_unmap(&s->engine->flight);
 }
 

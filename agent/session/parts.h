@@ -152,6 +152,8 @@ void session_engine_links(struct session *s, Hvd__Links *links);
 bool session_engine_count(struct session *s, bool pending);
 /* The last counters; NULL: none. *at: when they came. */
 Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
+/* Likewise, of those that tell pending operations. */
+Hvd__Counters *session_engine_looked(const struct session *s, uint64_t *at);
 /* The recorder of the workers' operations; without memory when there is none. */
 const struct flight *session_flight(const struct session *s);
 /* The launcher wants the last operations. */

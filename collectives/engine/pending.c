@@ -41,7 +41,7 @@ static uint32_t find_waiting(const struct engine *engine, struct waiting *waitin
     uint32_t all = 0;
     for (uint32_t slot = 0; slot < engine->names.count; slot++) {
         struct waiting w = {.slot = slot};
-        if (!stalls_is_pending(engine, slot, &w.operation, &w.kind))
+        if (!stalls_is_under_way(engine, slot, &w.operation, &w.kind))
             continue;
         bool known = engine->stall.slot[slot].operation == w.operation && engine->stall.slot[slot].since;
         w.since = known ? engine->stall.slot[slot].since : UINT64_MAX;
@@ -76,6 +76,7 @@ static void list_ranks(const struct engine *engine, struct pending *p, const str
 void pending_fill(const struct engine *engine, struct pending *p, Hvd__Counters *out)
 {
     uint64_t now = clock_now();
+    out->looked = true;
     out->pendings = region_poisoned(&engine->region) ? 0 : find_waiting(engine, p->waiting);
     out->pending = p->list;
     for (; out->n_pending < TOLD && out->n_pending < out->pendings; out->n_pending++) {
@@ -83,8 +84,8 @@ void pending_fill(const struct engine *engine, struct pending *p, Hvd__Counters 
         Hvd__Pending *t = p->list[out->n_pending] = &p->item[out->n_pending];
         hvd__pending__init(t);
         t->tensor = engine->names.name[w->slot].text;
-        t->kind = (char *)(uintptr_t)op_kind_name(w->kind);
         t->set = engine->names.name[w->slot].set->team->id;
+        t->kind = (char *)(uintptr_t)(t->set < 0 ? "hvd_send or hvd_recv" : op_kind_name(w->kind));
         t->operation = w->operation;
         t->ms = w->since == UINT64_MAX ? 0 : (now - w->since) / NSEC_PER_MSEC;
         list_ranks(engine, p, w, t);

@@ -115,10 +115,14 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
 
 bool stalls_is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
 {
+    /* Ranks in hvd_join wait for nobody's call, only for all others to come to an end. */
+    return slot != engine->names.join_slot && stalls_is_under_way(engine, slot, operation, kind);
+}
+
+bool stalls_is_under_way(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
+{
     if (!engine->names.name[slot].text || team_of(engine, slot)->members == 0)
         return false; /* other hosts' business, which this one has been asked about */
-    if (slot == engine->names.join_slot)
-        return false; /* ranks in hvd_join wait for nobody's call, only for all others to come to an end */
     uint32_t nearest = member_at(engine, slot, 0, kind);
 
     *operation = nearest;

@@ -15,6 +15,8 @@ extern const struct engine_part stalls_part;
 
 /* The furthest operation of a tensor, and whether ranks wait for others there. */
 bool stalls_is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind);
+/* The same, also of hvd_join. */
+bool stalls_is_under_way(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind);
 /* Has the member of the tensor's team, by its place on this host, not come to that operation yet? */
 bool stalls_is_missing(const struct engine *engine, uint32_t slot, uint32_t member, uint32_t operation);
 

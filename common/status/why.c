@@ -7,7 +7,9 @@
 #include "common/protocol/message.h"
 #include "common/status/where_text.h"
 
-#define RANKS_MAX 65536u /* of a job: a host that says more is not believed */
+/* Of a tensor's operations, one in 64 is timed, and stands for all: too few of them tell nothing. */
+#define TIMED_LEAST 2000
+#define RANKS_MAX   65536u /* of a job: a host that says more is not believed */
 
 /* ---- ranks --------------------------------------------------------------------------------------------- */
 
@@ -53,12 +55,24 @@ static const char *state_of(const Hvd__RankStatus *r, const Hvd__RankStatus *bef
     return same ? where->process[0]->state : r->state;
 }
 
-static uint64_t ns_in_operations(const Hvd__JobStatus *s, uint32_t rank)
+static const Hvd__RankTime *time_of(const Hvd__JobStatus *s, uint32_t rank)
 {
     for (size_t i = 0; s && s->counters && i < s->counters->n_rank; i++)
         if (s->counters->rank[i]->rank == rank)
-            return s->counters->rank[i]->ns;
-    return 0;
+            return s->counters->rank[i];
+    return NULL;
+}
+
+static uint64_t ns_in_operations(const Hvd__JobStatus *s, uint32_t rank)
+{
+    const Hvd__RankTime *time = time_of(s, rank);
+    return time ? time->ns : 0;
+}
+
+static uint64_t count_operations(const Hvd__JobStatus *s, uint32_t rank)
+{
+    const Hvd__RankTime *time = time_of(s, rank);
+    return time ? time->operations : 0;
 }
 
 static double share_of(uint64_t now, uint64_t before, uint64_t ms)
@@ -86,9 +100,10 @@ static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct
     const Hvd__JobStatus *then = host_before(l, s);
     out->computes = share_of(r->cpu_ms, before->cpu_ms, ms);
     out->delayed = share_of(r->delay_ms, before->delay_ms, ms);
-    out->in_operations =
-        share_of(ns_in_operations(s, out->rank) / 1000, ns_in_operations(then, out->rank) / 1000,
-                 ms_between_counts(l, s, then) * 1000);
+    uint64_t between = ms_between_counts(l, s, then);
+    if (between > 0 && count_operations(s, out->rank) >= count_operations(then, out->rank) + TIMED_LEAST)
+        out->in_operations = share_of(ns_in_operations(s, out->rank) / 1000,
+                                      ns_in_operations(then, out->rank) / 1000, between * 1000);
 }
 
 static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
@@ -105,6 +120,9 @@ static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
                                                 .ended = r->ended,
                                                 .initialized = r->initialized,
                                                 .shut_down = r->shut_down,
+                                                .lateness = r->lateness,
+                                                .in_operations = -1,
+                                                .is_unknown = !s->looked,
                                                 .where = where_of(s, r->rank)};
         if (before && r->run_ms > before->run_ms)
             add_shares(l, s, &l->job.rank[number], r, before);
@@ -179,7 +197,7 @@ static void settle_operations(struct why_look *l)
         struct why_operation *o = &l->operation[i];
         o->here = o->expected = 0;
         for (uint32_t r = 0; r < l->job.size; r++) {
-            o->missing[r] = o->missing[r] && !o->arrived[r];
+            o->missing[r] = o->missing[r] && !o->arrived[r] && !l->job.rank[r].is_unknown;
             o->here += o->arrived[r];
             o->expected += o->arrived[r] || o->missing[r];
         }
@@ -209,7 +227,7 @@ static int fill_job(struct why_look *l, struct err *e)
     if (!j->rank || !j->silent || !l->why.culprit)
         return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->size);
     for (uint32_t i = 0; i < j->size; i++)
-        j->rank[i] = (struct why_rank){.rank = i, .state = "unknown"};
+        j->rank[i] = (struct why_rank){.rank = i, .state = "unknown", .in_operations = -1};
     for (size_t i = 0; i < l->now.count; i++) {
         const Hvd__JobStatus *s = l->now.host[i];
         add_ranks(l, s);
@@ -218,6 +236,7 @@ static int fill_job(struct why_look *l, struct err *e)
         uint64_t interval = ms_between_counts(l, s, host_before(l, s));
         j->interval_ms = interval > j->interval_ms ? interval : j->interval_ms;
         j->counted = j->counted || s->counters;
+        j->deaf = s->looked || s->n_rank == 0 ? j->deaf : s->host;
         j->has_stacks = j->has_stacks || s->tool[0];
         if (is_silent(s))
             j->silent[j->silents++] = s->host;

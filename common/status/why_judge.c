@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/status/lateness.h"
 #include "common/status/where_text.h"
 
 #define STUCK_MS    1000 /* an operation that is pending for less is on its way */
@@ -15,8 +16,8 @@
 
 const char *why_word(enum why_verdict verdict)
 {
-    static const char *const words[] = {"healthy",  "silent host", "order",  "missing",
-                                        "moving",   "stopped",     "kernel", "elsewhere",
+    static const char *const words[] = {"healthy",  "silent host", "deaf engine", "order",     "missing",
+                                        "moving",   "stopped",     "kernel",      "elsewhere", "ended",
                                         "starting", "no waiting",  "unknown"};
     return words[verdict];
 }
@@ -114,7 +115,11 @@ static void describe_rank(const struct why_job *job, const struct why_rank *r, c
     else
         snprintf(text, size, "%s%s%.200s%s",
                  r->initialized || !job->counted ? "" : "has not called hvd_init; it ",
-                 p && *p->waits ? "waits in " : "is ", p && *p->waits ? p->waits : r->state, stack);
+                 p && *p->waits ? "waits in " : "is ",
+                 p && *p->waits          ? p->waits
+                 : p && p->pid != r->pid ? p->state
+                                         : r->state,
+                 stack);
 }
 
 static void add_remedy(const struct why_job *job, struct why *out)
@@ -141,6 +146,21 @@ static void say_duration(uint64_t ms, char *text, size_t size)
         snprintf(text, size, " for %.1f s", (double)ms / 1e3);
     else
         snprintf(text, size, " for %llu s", (unsigned long long)(ms / 1000));
+}
+
+/* `allreduce "x"`, or the call of hvd.h that has an operation of its own. */
+static const char *name_operation(const struct why_operation *o, char *text, size_t size)
+{
+    static const char opened[] = "hvd.open:";
+    if (strcmp(o->tensor, "hvd.sets") == 0)
+        snprintf(text, size, "hvd_set_add");
+    else if (strcmp(o->tensor, "hvd.join") == 0 || strcmp(o->tensor, "hvd.barrier") == 0)
+        snprintf(text, size, "hvd_%s", o->tensor + 4);
+    else if (strncmp(o->tensor, opened, sizeof opened - 1) == 0)
+        snprintf(text, size, "hvd_set_open \"%.120s\"", o->tensor + sizeof opened - 1);
+    else
+        snprintf(text, size, "%.40s \"%.120s\"", o->kind, o->tensor);
+    return text;
 }
 
 /* Of a job that goes on, an operation may wait for a slow rank for longer. */
@@ -176,7 +196,7 @@ static bool judge_order(const struct why_job *job, struct why *out)
     if (!a)
         return false;
     const struct why_operation *few = a->here < b->here ? a : b, *many = few == a ? b : a;
-    char these[300], those[300], time[40];
+    char these[300], those[300], time[40], one[200], other[200];
     for (uint32_t i = 0; i < job->size; i++)
         if (few->arrived[i] && many->missing[i])
             accuse_rank(out, i);
@@ -184,12 +204,10 @@ static bool judge_order(const struct why_job *job, struct why *out)
     name_ranks(job, many->arrived, those, sizeof those);
     say_duration(many->ms, time, sizeof time);
     out->verdict = WHY_ORDER;
-    snprintf(
-        out->sentence, sizeof out->sentence,
-        "%s %s in %s \"%.120s\", but %s %s in %s \"%.120s\"%s: the ranks call their operations in different "
-        "orders",
-        these, out->culprits == 1 ? "is" : "are", few->kind, few->tensor, those,
-        many->here == 1 ? "is" : "are", many->kind, many->tensor, time);
+    snprintf(out->sentence, sizeof out->sentence,
+             "%s %s in %s, but %s %s in %s%s: the ranks call their operations in different orders", these,
+             out->culprits == 1 ? "is" : "are", name_operation(few, one, sizeof one), those,
+             many->here == 1 ? "is" : "are", name_operation(many, other, sizeof other), time);
     return true;
 }
 
@@ -237,14 +255,14 @@ static uint32_t choose_witness(const struct why_job *job, const uint8_t *culprit
 
 static void say_missing(const struct why_job *job, struct why *out, const struct why_operation *o)
 {
-    char names[300], time[40], does[600];
+    char names[300], time[40], does[600], operation[200];
     uint32_t witness = choose_witness(job, out->culprit), others = 0;
     name_ranks(job, out->culprit, names, sizeof names);
     say_duration(o->ms, time, sizeof time);
     describe_rank(job, &job->rank[witness], does, sizeof does);
-    int n =
-        snprintf(out->sentence, sizeof out->sentence, "%u rank%s wait%s%s in %s \"%.120s\" for %s", o->here,
-                 o->here == 1 ? "" : "s", o->here == 1 ? "s" : "", time, o->kind, o->tensor, names);
+    int n = snprintf(out->sentence, sizeof out->sentence, "%u rank%s wait%s%s in %s for %s", o->here,
+                     o->here == 1 ? "" : "s", o->here == 1 ? "s" : "", time,
+                     name_operation(o, operation, sizeof operation), names);
     if (out->culprits == 1)
         n += snprintf(out->sentence + n, sizeof out->sentence - (size_t)n, ", which %s", does);
     else
@@ -275,22 +293,65 @@ static bool judge_missing(const struct why_job *job, struct why *out)
     return true;
 }
 
+/* The stuck operation that the rank is in and that others have yet to come to. */
+static const struct why_operation *find_wait(const struct why_job *job, uint32_t rank)
+{
+    for (size_t i = 0; i < job->operations; i++) {
+        const struct why_operation *o = &job->operation[i];
+        if (is_stuck(job, o) && o->arrived[rank] && first_of(o->missing, job->size) < job->size)
+            return o;
+    }
+    return NULL;
+}
+
+/* A rank that the operation waits for, and that waits itself; size: there is none. */
+static uint32_t find_next(const struct why_job *job, const struct why_operation *o)
+{
+    uint32_t next = 0;
+    while (next < job->size && (!o->missing[next] || !find_wait(job, next)))
+        next++;
+    return next;
+}
+
+/* Each of some ranks waits for the next one, and the last for the first: all of them are accused. */
+static bool judge_circle(const struct why_job *job, struct why *out)
+{
+    char names[300], operation[200];
+    uint32_t at = 0, steps;
+    while (at < job->size && !find_wait(job, at))
+        at++;
+    for (steps = 0; at < job->size && steps < job->size;
+         steps++) /* then it is in the circle, if there is one */
+        at = find_next(job, find_wait(job, at));
+    if (at >= job->size)
+        return false;
+    for (; !out->culprit[at]; at = find_next(job, find_wait(job, at)))
+        accuse_rank(out, at);
+    uint32_t next = find_next(job, find_wait(job, at));
+    name_ranks(job, out->culprit, names, sizeof names);
+    out->verdict = WHY_ORDER;
+    snprintf(out->sentence, sizeof out->sentence,
+             "%s wait for each other in a circle: rank %u is in %s and waits for rank %u, and so on", names,
+             at, name_operation(find_wait(job, at), operation, sizeof operation), next);
+    return true;
+}
+
 /* All ranks of an operation are in it. */
 static bool judge_moving(const struct why_job *job, struct why *out)
 {
     const struct why_operation *o = NULL;
-    char time[40];
+    char time[40], operation[200];
     for (size_t i = 0; i < job->operations && !o; i++)
-        if (is_stuck(job, &job->operation[i]))
+        if (is_stuck(job, &job->operation[i]) && first_of(job->operation[i].missing, job->size) == job->size)
             o = &job->operation[i];
     if (!o)
         return false;
     say_duration(o->ms, time, sizeof time);
     out->verdict = WHY_MOVING;
     snprintf(out->sentence, sizeof out->sentence,
-             "all %u ranks are in %s \"%.120s\"%s; %.1f MB went between hosts in the last %.1f s%s", o->here,
-             o->kind, o->tensor, time, (double)job->bytes / 1e6, (double)job->interval_ms / 1e3,
-             job->bytes ? ": the operation is under way" : "");
+             "all %u ranks are in %s%s; %.1f MB went between hosts in the last %.1f s%s", o->here,
+             name_operation(o, operation, sizeof operation), time, (double)job->bytes / 1e6,
+             (double)job->interval_ms / 1e3, job->bytes ? ": the operation is under way" : "");
     return true;
 }
 
@@ -347,6 +408,31 @@ static bool judge_start(const struct why_job *job, struct why *out)
     return true;
 }
 
+/* Has the rank come to its end? All ranks are in hvd_shutdown together. */
+static bool has_finished(const struct why_rank *r)
+{
+    return r->host && r->ended;
+}
+
+/* Some ranks have finished, and nobody waits for the others in an operation. */
+static bool judge_ended(const struct why_job *job, struct why *out)
+{
+    uint32_t finished = 0;
+    for (uint32_t i = 0; i < job->size; i++)
+        finished += has_finished(&job->rank[i]);
+    if (finished == 0 || finished == job->size)
+        return false;
+    for (uint32_t i = 0; i < job->size; i++)
+        if (!has_finished(&job->rank[i]))
+            accuse_rank(out, i);
+    struct accused a = describe_accused(job, out);
+    out->verdict = WHY_ENDED;
+    snprintf(out->sentence, sizeof out->sentence, "%u of %u ranks ha%s finished, and %s ha%s not: rank %u %s",
+             finished, job->size, finished == 1 ? "s" : "ve", a.names, out->culprits == 1 ? "s" : "ve",
+             a.first, a.does);
+    return true;
+}
+
 /* ---- programs without libhvd: stacks ------------------------------------------------------------------- */
 
 /* The outermost function that belongs to a library in which ranks wait for each other. */
@@ -398,14 +484,35 @@ static uint32_t find_common(const struct why_job *job, const struct calls *c, co
     return most;
 }
 
+/* All ranks with a stack are in one call: some ended before. */
+static bool judge_gone(const struct why_job *job, struct why *out, uint32_t most, const char *common)
+{
+    for (uint32_t i = 0; i < job->size; i++)
+        if (job->rank[i].host && job->rank[i].ended)
+            accuse_rank(out, i);
+    if (out->culprits == 0)
+        return false;
+    struct accused a = describe_accused(job, out);
+    out->verdict = WHY_ENDED;
+    out->guess = true;
+    snprintf(out->sentence, sizeof out->sentence, "%u rank%s in %s, and %s not: rank %u %s", most,
+             most == 1 ? " is" : "s are", common, a.names, a.first, a.does);
+    return true;
+}
+
 static bool judge_calls(const struct why_job *job, struct why *out, const struct calls *c)
 {
     const char *common = "";
-    uint32_t known = 0, most = find_common(job, c, &common);
+    uint32_t known = 0, calls = 0, most = find_common(job, c, &common);
     for (uint32_t i = 0; i < job->size; i++)
         known += c->known[i];
-    if (2 * most <= known)
+    for (uint32_t i = 0; i < job->size; i++)
+        calls += c->call[i][0] != '\0';
+    /* Most ranks are there, or nobody is in another call. */
+    if (most == 0 || (2 * most <= known && most < calls))
         return false;
+    if (most == known && judge_gone(job, out, most, common))
+        return true;
     if (most == known) {
         out->verdict = WHY_UNKNOWN;
         snprintf(out->sentence, sizeof out->sentence,
@@ -422,8 +529,8 @@ static bool judge_calls(const struct why_job *job, struct why *out, const struct
         snprintf(out->sentence, sizeof out->sentence, "%s %s in %s, and the other %u ranks are in %s",
                  a.names, out->culprits == 1 ? "is" : "are", c->call[a.first], most, common);
     else
-        snprintf(out->sentence, sizeof out->sentence, "%u ranks are in %s, and %s not: rank %u %s", most,
-                 common, a.names, a.first, a.does);
+        snprintf(out->sentence, sizeof out->sentence, "%u rank%s in %s, and %s not: rank %u %s", most,
+                 most == 1 ? " is" : "s are", common, a.names, a.first, a.does);
     return true;
 }
 
@@ -452,17 +559,24 @@ static int by_share(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The share that the rank in the middle spends in operations; negative: too few ranks, or no memory. */
+/* Is it known how long the rank was in operations? */
+static bool is_timed(const struct why_rank *r)
+{
+    return r->host && !r->ended && r->in_operations >= 0;
+}
+
+/* The share that the rank in the middle spends in operations; of two, the one with more. Negative: too few
+ * ranks are timed, or no memory. */
 static double find_middle(const struct why_job *job)
 {
     double *share = calloc(job->size ? job->size : 1, sizeof *share), middle = -1;
     uint32_t n = 0;
     for (uint32_t i = 0; share && i < job->size; i++)
-        if (job->rank[i].host && !job->rank[i].ended)
+        if (is_timed(&job->rank[i]))
             share[n++] = job->rank[i].in_operations;
     if (n > 1) {
         qsort(share, n, sizeof *share, by_share);
-        middle = share[n / 2];
+        middle = share[n / 2] < 1 ? share[n / 2] : 1;
     }
     free(share);
     return middle;
@@ -484,7 +598,7 @@ static const struct why_rank *find_slowest(const struct why_job *job)
     const struct why_rank *least = NULL;
     for (uint32_t i = 0; i < job->size; i++) {
         const struct why_rank *r = &job->rank[i];
-        if (r->host && !r->ended && (!least || r->in_operations < least->in_operations))
+        if (is_timed(r) && (!least || r->in_operations < least->in_operations))
             least = r;
     }
     return least;
@@ -492,7 +606,7 @@ static const struct why_rank *find_slowest(const struct why_job *job)
 
 /* Ranks that spend much less time in operations than the one in the middle are waited for. They are no
  * culprits: the job goes on. */
-static void name_slow_ranks(const struct why_job *job, struct why *out)
+static void name_slow_ranks(const struct why_job *job, struct why *out, bool accuses)
 {
     uint8_t *slow = calloc(job->size ? job->size : 1, 1);
     double middle = find_middle(job), most = 0;
@@ -500,7 +614,7 @@ static void name_slow_ranks(const struct why_job *job, struct why *out)
     char names[300];
     for (uint32_t i = 0; slow && middle >= SLOW_SHARE && i < job->size; i++) {
         const struct why_rank *r = &job->rank[i];
-        slow[i] = r->host && !r->ended && r->in_operations < middle / 2;
+        slow[i] = accuses && is_timed(r) && r->in_operations < middle / 2;
         count += slow[i];
         if (slow[i] && middle - r->in_operations > most) {
             most = middle - r->in_operations;
@@ -531,6 +645,29 @@ static void name_slow_ranks(const struct why_job *job, struct why *out)
     free(slow);
 }
 
+/* From the comparison of arrivals, if there was one: it has seen the job from its start. true: it was, and it
+ * may have named a rank. */
+static bool name_late_ranks(const struct why_job *job, struct why *out)
+{
+    const struct why_rank *worst = NULL;
+    size_t n = strlen(out->sentence);
+    bool known = false;
+    for (uint32_t i = 0; i < job->size; i++) {
+        const struct why_rank *r = &job->rank[i];
+        if (!r->host || r->ended || !r->lateness)
+            continue;
+        known = true;
+        bool late = strcmp(r->lateness->word, "always") == 0 || strcmp(r->lateness->word, "often") == 0;
+        if (late && (!worst || r->lateness->share_ppm > worst->lateness->share_ppm))
+            worst = r;
+    }
+    if (!worst)
+        return known;
+    n += (size_t)snprintf(out->sentence + n, sizeof out->sentence - n, "; ");
+    lateness_describe(worst->lateness, worst->rank, worst->host, out->sentence + n, sizeof out->sentence - n);
+    return true;
+}
+
 static bool judge_progress(const struct why_job *job, struct why *out)
 {
     if (job->ended == 0)
@@ -539,7 +676,10 @@ static bool judge_progress(const struct why_job *job, struct why *out)
     snprintf(out->sentence, sizeof out->sentence,
              "the job goes on: %llu operation%s ended in the last %.1f s", (unsigned long long)job->ended,
              job->ended == 1 ? "" : "s", (double)job->interval_ms / 1e3);
-    name_slow_ranks(job, out);
+    size_t length = strlen(out->sentence);
+    bool compared = name_late_ranks(job, out);
+    if (strlen(out->sentence) == length)
+        name_slow_ranks(job, out, !compared);
     return true;
 }
 
@@ -554,6 +694,20 @@ static bool judge_silence(const struct why_job *job, struct why *out)
     snprintf(out->sentence, sizeof out->sentence, "host %.64s%s does not answer%s", job->silent[0],
              job->silents > 1 ? " and others" : "",
              job->silents > 1 ? "" : ": it is cut off, or its session is stopped");
+    return true;
+}
+
+/* Nothing has ended meanwhile, and an engine has not said what its ranks wait in. */
+static bool judge_deaf(const struct why_job *job, struct why *out)
+{
+    if (!job->deaf || job->ended > 0)
+        return false;
+    for (uint32_t i = 0; i < job->size; i++)
+        if (job->rank[i].host && strcmp(job->rank[i].host, job->deaf) == 0)
+            accuse_rank(out, i);
+    out->verdict = WHY_DEAF_ENGINE;
+    snprintf(out->sentence, sizeof out->sentence,
+             "the engine of host %.64s does not answer: it is stopped, or has no processor", job->deaf);
     return true;
 }
 
@@ -575,11 +729,12 @@ static void judge_rest(const struct why_job *job, struct why *out)
 
 void why_judge(const struct why_job *job, struct why *out)
 {
-    bool found = judge_silence(job, out) || judge_missing(job, out) || judge_order(job, out) ||
-                 judge_moving(job, out) || judge_state(job, out, "stopped", WHY_STOPPED) ||
+    bool found = judge_silence(job, out) || judge_deaf(job, out) || judge_missing(job, out) ||
+                 judge_order(job, out) || judge_circle(job, out) || judge_moving(job, out) ||
+                 judge_state(job, out, "stopped", WHY_STOPPED) ||
                  judge_state(job, out, "traced", WHY_STOPPED) || judge_progress(job, out) ||
                  judge_state(job, out, "uninterruptible", WHY_KERNEL) || judge_start(job, out) ||
-                 (!job->counted && judge_stacks(job, out));
+                 (job->counted && judge_ended(job, out)) || (!job->counted && judge_stacks(job, out));
     if (!found)
         judge_rest(job, out);
     if (out->verdict != WHY_ORDER)

@@ -18,9 +18,11 @@ struct why_rank {
     const char *state; /* in words; how it ended */
     bool ended, initialized, shut_down;
     /* Shares of the time between two looks: */
-    double computes;      /* of a processor, with the processes below it */
-    double delayed;       /* ready, without a processor */
-    double in_operations; /* of libhvd: mostly for others that are late */
+    double computes;               /* of a processor, with the processes below it */
+    double delayed;                /* ready, without a processor */
+    double in_operations;          /* of libhvd: mostly for others that are late; negative: not known */
+    const Hvd__Lateness *lateness; /* NULL: not known */
+    bool is_unknown;               /* the engine of its host has not said what it waits in */
     const Hvd__Where *where;
 };
 
@@ -39,6 +41,7 @@ struct why_job {
     struct why_rank *rank; /* [size] */
     const char **silent;   /* hosts without an answer */
     size_t silents;
+    const char *deaf;                /* a host whose engine does not answer; NULL: all do */
     struct why_operation *operation; /* the longest first */
     size_t operations;
     bool counted;          /* an engine has told its counters */
@@ -50,12 +53,14 @@ struct why_job {
 enum why_verdict {
     WHY_HEALTHY,
     WHY_SILENT_HOST,
-    WHY_ORDER,   /* ranks are in different operations */
-    WHY_MISSING, /* ranks have not come to an operation */
-    WHY_MOVING,  /* all ranks are in one: it is under way */
+    WHY_DEAF_ENGINE, /* of a host */
+    WHY_ORDER,       /* ranks are in different operations */
+    WHY_MISSING,     /* ranks have not come to an operation */
+    WHY_MOVING,      /* all ranks are in one: it is under way */
     WHY_STOPPED,
     WHY_KERNEL,
     WHY_ELSEWHERE, /* by stacks */
+    WHY_ENDED,     /* ranks have ended, and others not */
     WHY_STARTING,  /* before hvd_init */
     WHY_WORKING,   /* nobody waits */
     WHY_UNKNOWN

@@ -14,6 +14,9 @@
  *   shutdown   does not call hvd_shutdown, but computes
  *   socket     reads from a socket             healthy   nothing: all go on
  *   slow       computes for 3 ms between rounds, the others for 1 ms, and all go on
+ *   join       computes, when the others are in hvd_join
+ *   circle     is one of those that each send to the next rank before they receive
+ *   finish     sleeps after hvd_shutdown, when the others have ended
  *   pause      sleeps for half a second, once; there are few rounds, and all go on */
 #include <fcntl.h>
 #include <pthread.h>
@@ -130,6 +133,17 @@ static void be_culprit(void)
         must(hvd_barrier(NULL), "barrier");
 }
 
+/* Each waits for the next one to receive. */
+static void send_in_circle(void)
+{
+    float x = 1;
+    int next = (hvd_rank() + 1) % hvd_size();
+    char name[40];
+
+    snprintf(name, sizeof name, "activation.%d", hvd_rank());
+    must(hvd_send(name, &x, 1, HVD_FLOAT32, next, NULL), name);
+}
+
 /* All begin all layers, then wait for them. */
 static void reduce_at_once(int culprit, int round)
 {
@@ -163,6 +177,14 @@ static void train_round(int culprit, int round)
         if (hvd_rank() == culprit)
             be_culprit();
         must(hvd_allreduce("pair", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &in_pair), "pair");
+    }
+    if (round == ROUNDS && strcmp(kind, "circle") == 0)
+        send_in_circle();
+    if (round == ROUNDS && strcmp(kind, "join") == 0) {
+        int joined_last;
+        if (hvd_rank() == culprit)
+            compute_for_ever();
+        must(hvd_join(&joined_last), "hvd_join");
     }
     if (round == ROUNDS && strcmp(kind, "broadcast") == 0) {
         if (hvd_rank() == culprit)
@@ -204,6 +226,9 @@ int main(int argc, char **argv)
     }
     if (strcmp(kind, "shutdown") == 0 && hvd_rank() == culprit)
         compute_for_ever();
+    bool stays = strcmp(kind, "finish") == 0 && hvd_rank() == culprit;
     must(hvd_shutdown(), "hvd_shutdown");
+    if (stays)
+        sleep(1000);
     return 0;
 }

@@ -34,6 +34,7 @@ struct session_status {
     struct answer *answer; /* NULL: nobody has asked */
     struct samples *samples;
     bool counts, looks; /* for a status with reasons: the engine, the tools have not answered yet */
+    uint64_t asked;     /* when the engine was asked for that */
 };
 
 /* ---- the answers --------------------------------------------------------------------------------------- */
@@ -155,6 +156,19 @@ static void fill_status(struct session *s, Hvd__JobStatus *out)
     out->n_rank = s->workers.count;
 }
 
+/* The engine's answer to the last question for pending operations; others may have asked for counters since. */
+static void tell_pending(struct session *s, Hvd__JobStatus *out)
+{
+    uint64_t at;
+    Hvd__Counters *looked = session_engine_looked(s, &at);
+    bool fresh = looked && at >= s->status->asked;
+    out->looked = fresh || out->engine_pid == 0;
+    if (!fresh)
+        return;
+    out->counters = looked;
+    out->counters_ms = ms_since(at);
+}
+
 /* Calls `tell` with a status that is valid during the call. */
 static void tell_status(struct session *s, enum status_depth depth,
                         void (*tell)(void *ctx, Hvd__JobStatus *status), void *ctx)
@@ -162,8 +176,10 @@ static void tell_status(struct session *s, enum status_depth depth,
     Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
     struct flight_messages all = {NULL, 0};
     fill_status(s, &status);
-    if (depth == STATUS_WHY)
+    if (depth == STATUS_WHY) {
+        tell_pending(s, &status);
         session_stacks_tell(s, &status);
+    }
     if (depth == STATUS_FLIGHT) {
         size_t most = ALL_OPERATIONS / (s->spawn && s->spawn->n_host > 0 ? s->spawn->n_host : 1);
         most = most < OPERATIONS ? most : OPERATIONS;
@@ -226,6 +242,7 @@ static bool on_refresh(void *ctx, enum status_depth depth)
     struct session_status *own = s->status;
     if (depth != STATUS_WHY)
         return session_engine_count(s, false);
+    own->asked = clock_now();
     own->counts = session_engine_count(s, true);
     own->looks = false;
     session_stacks_look(s, WHY_MS - REFRESH_MS);
@@ -304,7 +321,8 @@ static void answer_clients(struct session *s)
     samples_counted(s->status->samples);
     status_server_refreshed(&s->status->server, STATUS_PLAIN);
     status_server_refreshed(&s->status->server, STATUS_FLIGHT);
-    if (!s->status->counts)
+    uint64_t at;
+    if (!s->status->counts || !session_engine_looked(s, &at) || at < s->status->asked)
         return;
     s->status->counts = false;
     end_if_known(s);

@@ -66,7 +66,31 @@ END
 }
 
 case_a_rank_that_is_slow() {
-    why slow 2 1 '^the job goes on: .*; the others wait for rank 1 on localhost: rank 1 is in operations [0-9]+ % of the time, the rank in the middle [0-9]+ %; it '
+    why slow 2 1 '^the job goes on: .*; rank 1 on localhost is always late: [0-9]+ % of all waiting for others is for it.*; it '
+}
+
+case_ranks_that_wait_without_a_tensor() {
+    why join 4 2 '^3 ranks wait in hvd_join for rank 2 on localhost, which computes'
+    why circle 3 0 '^ranks 0-2 on localhost wait for each other in a circle: rank [0-2] is in hvd_send or hvd_recv "activation.[0-2]" and waits for rank [0-2], and so on$'
+    why finish 3 1 '^2 of 3 ranks have finished, and rank 1 on localhost has not: rank 1 waits in .*sleep < main'
+}
+
+# What another client asks meanwhile takes nothing away.
+case_others_ask_too() {
+    local looker i
+    start --job-name beside -np 4 "$CULPRIT" loop 2
+    until_out 20 ready 4
+    (while :; do "$CTL" status beside > /dev/null 2>&1; done) &
+    looker=$!
+    sleep 2
+    for i in 1 2 3 4 5 6; do
+        found beside "^3 ranks wait $waits computes" || break
+    done
+    kill "$looker"
+    wait "$looker" 2> /dev/null
+    [ "$i" = 6 ] && grep -q "^3 ranks wait" "$T/shown" || fail "hvdctl why: $(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill beside > /dev/null
+    stop_status
 }
 
 slow_further_kinds() {
@@ -75,7 +99,7 @@ slow_further_kinds() {
     why mutex 4 2 "^3 ranks wait $waits waits in futex"
     why sleep 4 2 "^3 ranks wait $waits waits in "
     why socket 4 2 "^3 ranks wait $waits waits in read \(unix_stream"
-    why barrier 4 2 '^rank 2 on localhost is in barrier .*, but ranks 0,1,3 on localhost are in allreduce "layer.1.weight" '
+    why barrier 4 2 '^rank 2 on localhost is in hvd_barrier, but ranks 0,1,3 on localhost are in allreduce "layer.1.weight" '
     why broadcast 4 2 '^3 ranks wait for [0-9.]+ s in broadcast "start" for rank 2 on localhost, '
 }
 
