@@ -11,7 +11,7 @@
 #define SLOW_MS     10000
 #define BUSY        0.5  /* of a processor: the rank computes */
 #define WORTH_SHARE 0.05 /* of the time in operations: a rank with the least is named */
-#define SLOW_SHARE  0.2 /* of the time: in operations it is worth a word, without a processor it is a reason */
+#define SLOW_SHARE  0.2  /* of the time: in operations it is worth a word, without a processor a reason */
 #define CALL_SIZE   80
 
 const char *why_word(enum why_verdict verdict)

@@ -156,7 +156,8 @@ static void fill_status(struct session *s, Hvd__JobStatus *out)
     out->n_rank = s->workers.count;
 }
 
-/* The engine's answer to the last question for pending operations; others may have asked for counters since. */
+/* The engine's answer to the last question for pending operations. Others may have asked for counters
+ * since. */
 static void tell_pending(struct session *s, Hvd__JobStatus *out)
 {
     uint64_t at;
