@@ -64,10 +64,11 @@ static uint32_t bucket_of(uint64_t ns)
     return 1 + 2 * doublings + (us * us >= 2ull << 2 * doublings);
 }
 
-static uint64_t end_of_bucket(uint32_t bucket)
+/* The middle of the bucket, by factors. */
+static uint64_t middle_of_bucket(uint32_t bucket)
 {
-    double ns = 1000.0 * (double)(1ull << bucket / 2);
-    return (uint64_t)(bucket % 2 ? ns * 1.41421356 : ns);
+    double end = 1000.0 * (double)(1ull << bucket / 2) * (bucket % 2 ? 1.41421356 : 1);
+    return (uint64_t)(end / 1.18920712);
 }
 
 static void count_rank(struct lateness_rank *r, const char *name, uint64_t at, uint64_t late_ns, bool late)
@@ -199,7 +200,7 @@ uint64_t lateness_median(const struct lateness *l, uint32_t rank)
     for (uint32_t i = 0; i < LATENESS_BUCKETS; i++) {
         below += r->bucket[i];
         if (r->late > 0 && 2 * below >= r->late)
-            return end_of_bucket(i);
+            return middle_of_bucket(i) < r->worst_ns ? middle_of_bucket(i) : r->worst_ns;
     }
     return 0;
 }

@@ -55,8 +55,8 @@ void lateness_end_period(struct lateness *l, double seconds, double operations);
 /* Of all waiting, the part that was for this rank: 0 to 1. */
 double lateness_share(const struct lateness *l, uint32_t rank);
 double lateness_recent_share(const struct lateness *l, uint32_t rank);
-/* Of the operations in which it was late: the upper end of the bucket with the median, ns: 42 % too
-* much at most, and 1100 s at most. */
+/* Of the operations in which it was late, ns: the middle of the bucket with the median, within 19 %; 900 s at
+ * most. */
 uint64_t lateness_median(const struct lateness *l, uint32_t rank);
 enum lateness_kind lateness_kind_of(const struct lateness *l, uint32_t rank);
 /* "always", "often", "once"; "no". */

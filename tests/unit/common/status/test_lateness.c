@@ -48,9 +48,8 @@ START_TEST(a_rank_that_is_always_late_is_named)
     ck_assert(lateness_share(&l, 2) > 0.95);
     ck_assert_uint_eq(l.rank[2].late, 50);
     ck_assert_uint_eq(l.rank[2].worst_ns, 5 * MS);
-    /* Upper end of a bucket that is half a doubling wide. */
     uint64_t median = lateness_median(&l, 2);
-    ck_assert(median >= 5 * MS && median < 7.1 * MS);
+    ck_assert(median >= 4.2 * MS && median <= 5 * MS);
 }
 END_TEST
 
@@ -196,14 +195,14 @@ END_TEST
 
 START_TEST(medians_of_all_sizes)
 {
-    static const double ms[] = {0.03, 0.5, 7, 90, 1000, 33000, 1000000};
+    static const double ms[] = {0.03, 0.5, 7, 90, 1000, 33000, 700000};
     for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
         lateness_free(&l);
         lateness_init(&l, 4);
         for (int k = 0; k < 9; k++)
             operation(0, 0, 0, ms[i]);
         double median = (double)lateness_median(&l, 3) / MS;
-        ck_assert_msg(median >= ms[i] && median < 1.4143 * ms[i], "%g: %g", ms[i], median);
+        ck_assert_msg(median > 0.84 * ms[i] && median <= ms[i], "%g: %g", ms[i], median);
     }
 }
 END_TEST
