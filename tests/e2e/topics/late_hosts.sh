@@ -20,6 +20,6 @@ case_a_rank_of_the_other_host() {
 report = json.load(open('$T/report'))
 late = {rank['rank']: rank['lateness'] for rank in report['ranks']}
 assert report['lateness']['sampled_operations'] > 100, report['lateness']
-assert [late[rank]['late'] for rank in range(4)] == ['no', 'no', 'always', 'no'], late
+assert [late[rank]['late'] in ('always', 'often') for rank in range(4)] == [False, False, True, False], late
 assert report['lateness']['sentences'][0].startswith('rank 2 on $H2 is always late: '), report['lateness']" > "$T/looked" 2>&1 || fail "$(cat "$T/looked")"
 }
