@@ -333,7 +333,7 @@ static uint32_t thread_of(const struct seen *s)
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-static double microseconds(const struct traced *t, uint64_t at)
+static double to_microseconds(const struct traced *t, uint64_t at)
 {
     return (double)(int64_t)(at - t->from) / 1e3;
 }
@@ -383,7 +383,7 @@ static void write_operation(FILE *out, const struct traced *t, const struct seen
     write_event(out, "X", s->host, thread_of(s), s->tensor[0] ? s->tensor : "(a forgotten name)");
     fprintf(out, ", \"cat\": ");
     json_put_string(out, s->kind);
-    fprintf(out, ", \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"kind\": ", microseconds(t, s->began),
+    fprintf(out, ", \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"kind\": ", to_microseconds(t, s->began),
             (double)(s->ended > s->began ? s->ended - s->began : 0) / 1e3);
     json_put_string(out, s->kind);
     fprintf(out, ", \"type\": ");
@@ -400,10 +400,11 @@ static void write_arrow(FILE *out, const struct traced *t, const struct seen *fi
     if (last->began > first->ended || last == first)
         return;
     write_event(out, "s", last->host, thread_of(last), "last arrival");
-    fprintf(out, ", \"cat\": \"arrival\", \"id\": %zu, \"ts\": %.3f}", number, microseconds(t, last->began));
+    fprintf(out, ", \"cat\": \"arrival\", \"id\": %zu, \"ts\": %.3f}", number,
+            to_microseconds(t, last->began));
     write_event(out, "f", first->host, thread_of(first), "last arrival");
     fprintf(out, ", \"cat\": \"arrival\", \"bp\": \"e\", \"id\": %zu, \"ts\": %.3f}", number,
-            microseconds(t, last->began));
+            to_microseconds(t, last->began));
 }
 
 static void write_arrows(FILE *out, struct traced *t)
@@ -430,7 +431,7 @@ static void write_arrows(FILE *out, struct traced *t)
 static void write_rates(FILE *out, const struct traced *t, const struct counted *from,
                         const struct counted *to)
 {
-    double seconds = (double)(to->at - from->at) / 1e9, ts = microseconds(t, from->at);
+    double seconds = (double)(to->at - from->at) / 1e9, ts = to_microseconds(t, from->at);
     if (seconds < 1e-3 || ts < 0)
         return;
     if (to->cpu_ms >= from->cpu_ms) {

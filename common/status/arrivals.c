@@ -17,7 +17,7 @@ struct arrivals {
     size_t count, room;
     struct arrival *chosen; /* [most], by id */
     size_t chosens, most;
-    struct flight_beginning read[FLIGHT_BEGINNINGS];
+    struct flight_beginning read[FLIGHT_EACH_MAX];
 };
 
 struct arrivals *arrivals_new(uint32_t most)

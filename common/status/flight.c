@@ -216,7 +216,7 @@ size_t flight_read(const struct flight *f, uint32_t worker, struct flight_worker
     *who = (struct flight_worker){.rank = atomic_load(&ring->rank), .pid = atomic_load(&ring->pid)};
     if (who->pid == 0)
         return SIZE_MAX;
-    all = calloc((size_t)FLIGHT_RINGS * FLIGHT_RECORDS, sizeof *all);
+    all = calloc(FLIGHT_EACH_MAX, sizeof *all);
     for (uint32_t i = 0; i < FLIGHT_RINGS; i++) {
         who->operations += atomic_load(&ring[i].operations);
         for (uint32_t k = 0; all && k < FLIGHT_RECORDS; k++)

@@ -20,11 +20,13 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 
-#define FLIGHT_WORKERS  1024u
-#define FLIGHT_ENGINE   FLIGHT_WORKERS /* the number of the engine's rings */
-#define FLIGHT_NO_RANK  UINT32_MAX     /* its rank */
-#define FLIGHT_RINGS    2u             /* of a worker */
-#define FLIGHT_RECORDS  256u           /* of a ring; a power of two */
+#define FLIGHT_WORKERS 1024u
+#define FLIGHT_ENGINE  FLIGHT_WORKERS /* the number of the engine's rings */
+#define FLIGHT_NO_RANK UINT32_MAX     /* its rank */
+#define FLIGHT_RINGS   2u             /* of a worker */
+#define FLIGHT_RECORDS 256u           /* of a ring; a power of two */
+/* Records of a worker. */
+#define FLIGHT_EACH_MAX ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
 #define FLIGHT_SLOTS    16384u
 #define FLIGHT_NAME_MAX 255u
 #define FLIGHT_WORDS    16u /* kinds of operations, types of elements */
@@ -161,12 +163,10 @@ struct flight_beginning {
     uint32_t slot, operation;
 };
 
-#define FLIGHT_BEGINNINGS ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
-
 /* The process that a worker's rings belong to; 0: no such worker has come. */
 uint32_t flight_pid(const struct flight *f, uint32_t worker);
 /* Copies the beginnings that are newer than the seen[ring]-th of each ring, which is set to the newest. Those
- * without a name are left out. `out` has room for FLIGHT_BEGINNINGS. Returns how many. */
+ * without a name are left out. `out` has room for FLIGHT_EACH_MAX. Returns how many. */
 size_t flight_read_beginnings(const struct flight *f, uint32_t worker, uint32_t seen[FLIGHT_RINGS],
                               struct flight_beginning *out);
 /* The name of the slot for an operation that began then; empty: it was forgotten. [FLIGHT_NAME_MAX + 1] */

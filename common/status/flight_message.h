@@ -6,8 +6,6 @@
 #include "common/protocol/control.pb-c.h"
 #include "common/status/flight.h"
 
-#define FLIGHT_EACH_MAX ((size_t)FLIGHT_RINGS * FLIGHT_RECORDS)
-
 /* Of the workers of one host that have recorded operations, and of its engine. */
 struct flight_messages {
     Hvd__Flight **list;

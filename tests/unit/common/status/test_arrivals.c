@@ -43,8 +43,8 @@ static void name_slots(struct flight *f, uint32_t first, uint32_t count)
 }
 
 /* A worker begins the `operation`th of the slot. */
-static void begin(struct flight *f, uint32_t worker, uint32_t ring, uint32_t slot, uint32_t operation,
-                  int32_t set)
+static void begin_operation(struct flight *f, uint32_t worker, uint32_t ring, uint32_t slot,
+                            uint32_t operation, int32_t set)
 {
     struct flight_ring *r = &flight_rings(f, worker)[ring];
     uint32_t number = atomic_fetch_add(&r->operations, 1) + 1;
@@ -59,7 +59,7 @@ static void begin(struct flight *f, uint32_t worker, uint32_t ring, uint32_t slo
     atomic_store(&one->number, number);
 }
 
-static size_t chosen(void)
+static size_t count_chosen(void)
 {
     size_t count;
     arrivals_chosen(arrivals, &count);
@@ -70,12 +70,12 @@ START_TEST(an_operation_is_complete_with_all_workers)
 {
     name_slots(flight, 5, 1);
     ck_assert(!arrivals_look(arrivals, flight, 3));
-    begin(flight, 0, 0, 5, 1, 0);
-    begin(flight, 2, 1, 5, 1, 0); /* by another thread */
-    begin(flight, 1, 0, 5, 2, 0); /* another operation of the tensor */
+    begin_operation(flight, 0, 0, 5, 1, 0);
+    begin_operation(flight, 2, 1, 5, 1, 0); /* by another thread */
+    begin_operation(flight, 1, 0, 5, 2, 0); /* another operation of the tensor */
     ck_assert(arrivals_look(arrivals, flight, 3));
-    ck_assert_uint_eq(chosen(), 0);
-    begin(flight, 1, 0, 5, 1, 0);
+    ck_assert_uint_eq(count_chosen(), 0);
+    begin_operation(flight, 1, 0, 5, 1, 0);
     ck_assert(arrivals_look(arrivals, flight, 3));
     size_t count;
     const struct arrival *a = arrivals_chosen(arrivals, &count);
@@ -87,7 +87,7 @@ START_TEST(an_operation_is_complete_with_all_workers)
     ck_assert(a->began[0] <= a->began[2] && a->began[2] <= a->began[1]);
     ck_assert(!arrivals_look(arrivals, flight, 3));
     arrivals_clear(arrivals);
-    ck_assert_uint_eq(chosen(), 0);
+    ck_assert_uint_eq(count_chosen(), 0);
 }
 END_TEST
 
@@ -102,12 +102,12 @@ START_TEST(all_hosts_choose_the_same)
         for (uint32_t operation = 1; operation <= 10; operation++)
             for (uint32_t i = 0; i < 20; i++) {
                 for (uint32_t worker = 0; worker < 2; worker++)
-                    begin(&hosts[h], worker, 0, 100 * h + (h ? 19 - i : i), operation, 0);
+                    begin_operation(&hosts[h], worker, 0, 100 * h + (h ? 19 - i : i), operation, 0);
                 if ((i + operation) % (h ? 3 : 7) == 0)
                     arrivals_look(arrivals, &hosts[h], 2);
             }
         arrivals_look(arrivals, &hosts[h], 2);
-        ck_assert_uint_eq(chosen(), MOST);
+        ck_assert_uint_eq(count_chosen(), MOST);
         size_t count;
         const struct arrival *a = arrivals_chosen(arrivals, &count);
         for (size_t i = 0; i < MOST; i++) {
@@ -123,11 +123,11 @@ START_TEST(others_than_operations_of_all_ranks_are_left_out)
 {
     name_slots(flight, 5, 1);
     for (uint32_t worker = 0; worker < 2; worker++) {
-        begin(flight, worker, 0, 5, 1, 7); /* of a process set */
-        begin(flight, worker, 0, 6, 1, 0); /* without a name */
+        begin_operation(flight, worker, 0, 5, 1, 7); /* of a process set */
+        begin_operation(flight, worker, 0, 6, 1, 0); /* without a name */
     }
     ck_assert(!arrivals_look(arrivals, flight, 2));
-    ck_assert_uint_eq(chosen(), 0);
+    ck_assert_uint_eq(count_chosen(), 0);
 }
 END_TEST
 
@@ -135,15 +135,15 @@ END_TEST
 START_TEST(a_new_process_begins_anew)
 {
     name_slots(flight, 5, 1);
-    begin(flight, 0, 0, 5, 1, 0);
+    begin_operation(flight, 0, 0, 5, 1, 0);
     arrivals_look(arrivals, flight, 2);
     struct flight_ring *ring = flight_rings(flight, 0);
     atomic_store(&ring->pid, 200);
     atomic_store(&ring->operations, 0);
-    begin(flight, 0, 0, 5, 2, 0);
+    begin_operation(flight, 0, 0, 5, 2, 0);
     atomic_store(&ring->pid, 200);
     ck_assert(arrivals_look(arrivals, flight, 1));
-    ck_assert_uint_eq(chosen(), 2);
+    ck_assert_uint_eq(count_chosen(), 2);
 }
 END_TEST
 
@@ -151,13 +151,13 @@ END_TEST
 START_TEST(what_never_becomes_complete_is_dropped)
 {
     name_slots(flight, 5, 100);
-    begin(flight, 1, 0, 5, 1000000, 0);
+    begin_operation(flight, 1, 0, 5, 1000000, 0);
     for (uint32_t i = 0; i < 100000; i++) {
-        begin(flight, 0, 0, 5 + i % 100, i / 100, 0);
+        begin_operation(flight, 0, 0, 5 + i % 100, i / 100, 0);
         if (i % 200 == 0)
             arrivals_look(arrivals, flight, 2);
     }
-    ck_assert_uint_eq(chosen(), 0);
+    ck_assert_uint_eq(count_chosen(), 0);
     ck_assert(arrivals_waiting(arrivals) > 1000 && arrivals_waiting(arrivals) < 20000);
 }
 END_TEST

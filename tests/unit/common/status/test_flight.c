@@ -37,7 +37,7 @@ static void tear_down(void)
 }
 
 /* An operation of a worker, that ends or not. */
-static struct flight_record *record(uint32_t worker, uint32_t ring, uint32_t slot, bool ends)
+static struct flight_record *record_operation(uint32_t worker, uint32_t ring, uint32_t slot, bool ends)
 {
     struct flight_ring *r = &flight_rings(&engine, worker)[ring];
     uint32_t number = atomic_fetch_add(&r->operations, 1) + 1;
@@ -65,8 +65,8 @@ static struct flight_record *record(uint32_t worker, uint32_t ring, uint32_t slo
 START_TEST(what_was_recorded_is_read)
 {
     uint64_t before = clock_now();
-    record(2, 0, 5, true);
-    record(2, 0, 5, false);
+    record_operation(2, 0, 5, true);
+    record_operation(2, 0, 5, false);
     uint64_t after = clock_now();
     ck_assert_uint_eq(flight_read(&session, 2, &who, seen, MOST), 2);
     ck_assert_uint_eq(who.rank, 2);
@@ -94,7 +94,7 @@ END_TEST
 START_TEST(times_are_those_of_the_clock)
 {
     uint64_t at = clock_now();
-    record(0, 0, 5, true);
+    record_operation(0, 0, 5, true);
     usleep(200000);
     ck_assert_uint_eq(flight_read(&session, 0, &who, seen, MOST), 1);
     ck_assert_uint_lt(seen[0].began < at ? at - seen[0].began : seen[0].began - at, 20 * NSEC_PER_MSEC);
@@ -104,7 +104,7 @@ END_TEST
 START_TEST(the_newest_of_many_are_kept)
 {
     for (int i = 0; i < 1000; i++)
-        record(1, 0, 5, true);
+        record_operation(1, 0, 5, true);
     ck_assert_uint_eq(flight_read(&session, 1, &who, seen, MOST), FLIGHT_RECORDS);
     ck_assert_uint_eq(seen[0].number, 1000 - FLIGHT_RECORDS + 1);
     ck_assert_uint_eq(seen[FLIGHT_RECORDS - 1].number, 1000);
@@ -116,9 +116,9 @@ END_TEST
 
 START_TEST(both_rings_are_one_story)
 {
-    record(1, 0, 5, true);
-    record(1, 1, 5, true);
-    record(1, 0, 5, true);
+    record_operation(1, 0, 5, true);
+    record_operation(1, 1, 5, true);
+    record_operation(1, 0, 5, true);
     ck_assert_uint_eq(flight_read(&session, 1, &who, seen, MOST), 3);
     ck_assert_uint_eq(who.operations, 3);
     ck_assert_uint_le(seen[0].began, seen[1].began);
@@ -132,10 +132,10 @@ END_TEST
 /* The slot serves another name since, or never had one. */
 START_TEST(forgotten_names_are_not_guessed)
 {
-    record(0, 0, 5, true);
-    record(0, 0, 6, true);
+    record_operation(0, 0, 5, true);
+    record_operation(0, 0, 6, true);
     flight_set_name(&engine, 5, "other");
-    record(0, 0, 5, true);
+    record_operation(0, 0, 5, true);
     ck_assert_uint_eq(flight_read(&session, 0, &who, seen, MOST), 3);
     ck_assert_str_eq(seen[0].name, "");
     ck_assert_str_eq(seen[1].name, "");
@@ -145,8 +145,8 @@ END_TEST
 
 START_TEST(a_record_that_is_being_written_is_left_out)
 {
-    struct flight_record *one = record(0, 0, 5, true);
-    record(0, 0, 5, true);
+    struct flight_record *one = record_operation(0, 0, 5, true);
+    record_operation(0, 0, 5, true);
     atomic_store(&one->number, 0);
     ck_assert_uint_eq(flight_read(&session, 0, &who, seen, MOST), 1);
 }
@@ -194,7 +194,7 @@ START_TEST(long_names_are_cut)
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     flight_set_name(&engine, 5, name);
-    record(0, 0, 5, true);
+    record_operation(0, 0, 5, true);
     ck_assert_uint_eq(flight_read(&session, 0, &who, seen, MOST), 1);
     ck_assert_uint_eq(strlen(seen[0].name), FLIGHT_NAME_MAX);
 }
@@ -227,7 +227,7 @@ START_TEST(workers_that_never_came_have_nothing)
 }
 END_TEST
 
-static void refuses(int other, const char *why)
+static void expect_refusal(int other, const char *why)
 {
     struct err e = ERR_INIT;
     struct flight map;
@@ -240,18 +240,18 @@ START_TEST(other_memory_is_refused)
 {
     int other = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING), open_end;
     off_t size = lseek(fd, 0, SEEK_END);
-    refuses(other, "sealed");
+    expect_refusal(other, "sealed");
     ck_assert_int_eq(ftruncate(other, size), 0);
-    refuses(other, "sealed");
+    expect_refusal(other, "sealed");
     ck_assert_int_eq(fcntl(other, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-    refuses(other, "version");
+    expect_refusal(other, "version");
     /* The right contents, and somebody may make it smaller. */
     open_end = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     void *all = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
     ck_assert_ptr_ne(all, MAP_FAILED);
     ck_assert_int_eq(write(open_end, all, 4096), 4096);
     ck_assert_int_eq(ftruncate(open_end, size), 0);
-    refuses(open_end, "sealed");
+    expect_refusal(open_end, "sealed");
     ck_assert_int_ne(ftruncate(fd, 4096), 0);
     munmap(all, (size_t)size);
     close(open_end);

@@ -23,7 +23,7 @@ static void tear_down(void)
 }
 
 /* Four ranks that come so many ms after `now`. */
-static void operation(double first, double second, double third, double fourth)
+static void add_operation(double first, double second, double third, double fourth)
 {
     static const uint32_t rank[] = {3, 1, 0, 2}; /* in any order */
     double after[] = {first, second, third, fourth};
@@ -38,7 +38,7 @@ START_TEST(a_rank_that_is_always_late_is_named)
 {
     for (int second = 0; second < 10; second++) {
         for (int i = 0; i < 20; i++) /* late in the first operation of each step */
-            operation(0, i % 4 ? 0.01 : 0, i % 4 == 0 ? 5 : 0, 0.02);
+            add_operation(0, i % 4 ? 0.01 : 0, i % 4 == 0 ? 5 : 0, 0.02);
         lateness_end_period(&l, 1, 0);
     }
     ck_assert_uint_eq(l.operations, 200);
@@ -57,7 +57,7 @@ START_TEST(one_pause_is_no_habit)
 {
     for (int second = 0; second < 20; second++) {
         for (int i = 0; i < 20; i++)
-            operation(0.1, 0, second == 7 && i == 3 ? 600 : 0.05, 0);
+            add_operation(0.1, 0, second == 7 && i == 3 ? 600 : 0.05, 0);
         lateness_end_period(&l, 1, 0);
     }
     ck_assert_int_eq(lateness_kind_of(&l, 2), LATENESS_ONCE);
@@ -72,7 +72,7 @@ START_TEST(one_pause_of_a_short_job)
 {
     for (int second = 0; second < 3; second++) {
         for (int i = 0; i < 20; i++)
-            operation(0, 0, second == 1 && i == 3 ? 600 : 0.05, 0);
+            add_operation(0, 0, second == 1 && i == 3 ? 600 : 0.05, 0);
         lateness_end_period(&l, 1, 0);
     }
     ck_assert_int_eq(lateness_kind_of(&l, 2), LATENESS_ONCE);
@@ -83,8 +83,8 @@ START_TEST(pauses_now_and_then_are_often)
 {
     for (int second = 0; second < 20; second++) {
         for (int i = 0; i < 20; i++)
-            operation(second % 4 == 0 && i == 3 ? 100 : 0, 0.1,
-                      second % 4 && i % 4 == second % 4 ? 0.5 : 0.05, 0.3);
+            add_operation(second % 4 == 0 && i == 3 ? 100 : 0, 0.1,
+                          second % 4 && i % 4 == second % 4 ? 0.5 : 0.05, 0.3);
         lateness_end_period(&l, 1, 0);
     }
     ck_assert_int_eq(lateness_kind_of(&l, 0), LATENESS_OFTEN);
@@ -97,7 +97,7 @@ START_TEST(even_lateness_accuses_nobody)
         for (int i = 0; i < 20; i++) {
             double after[4] = {0};
             after[(second + i) % 4] = 3;
-            operation(after[0], after[1], after[2], after[3]);
+            add_operation(after[0], after[1], after[2], after[3]);
         }
         lateness_end_period(&l, 1, 0);
     }
@@ -116,13 +116,13 @@ START_TEST(ranks_that_never_come_share_nothing)
     lateness_init(&l, 16386);
     for (int second = 0; second < 40; second++) {
         for (int i = 0; i < 20; i++)
-            operation((second + i) % 2 ? 3 : 0, (second + i) % 2 ? 0 : 3, 0, 0);
+            add_operation((second + i) % 2 ? 3 : 0, (second + i) % 2 ? 0 : 3, 0, 0);
         lateness_end_period(&l, 1, 0);
     }
     ck_assert_uint_eq(l.size, 4);
     for (int second = 0; second < 40; second++) {
         for (int i = 0; i < 20; i++)
-            operation(0, 0, (second + i) % 4 == 1 ? 3 : 0, (second + i) % 4 == 3 ? 3 : 0);
+            add_operation(0, 0, (second + i) % 4 == 1 ? 3 : 0, (second + i) % 4 == 3 ? 3 : 0);
         lateness_end_period(&l, 1, 0);
     }
     for (uint32_t i = 0; i < 4; i++)
@@ -146,7 +146,7 @@ START_TEST(noise_accuses_nobody)
 {
     for (int second = 0; second < 10; second++) {
         for (int i = 0; i < 20; i++)
-            operation(0, 0, 0, 0.015);
+            add_operation(0, 0, 0, 0.015);
         lateness_end_period(&l, 1, 0);
     }
     ck_assert_int_eq(lateness_kind_of(&l, 3), LATENESS_NONE);
@@ -172,10 +172,10 @@ END_TEST
 START_TEST(what_is_recent_fades)
 {
     for (int i = 0; i < 100; i++)
-        operation(0, 0, 5, 0);
+        add_operation(0, 0, 5, 0);
     lateness_end_period(&l, 300, 0);
     for (int i = 0; i < 100; i++)
-        operation(5, 0, 0, 0);
+        add_operation(5, 0, 0, 0);
     lateness_end_period(&l, 1, 0);
     ck_assert(lateness_share(&l, 0) > 0.49 && lateness_share(&l, 0) < 0.51);
     ck_assert(lateness_recent_share(&l, 0) > 0.99);
@@ -200,7 +200,7 @@ START_TEST(medians_of_all_sizes)
         lateness_free(&l);
         lateness_init(&l, 4);
         for (int k = 0; k < 9; k++)
-            operation(0, 0, 0, ms[i]);
+            add_operation(0, 0, 0, ms[i]);
         double median = (double)lateness_median(&l, 3) / MS;
         ck_assert_msg(median > 0.84 * ms[i] && median <= ms[i], "%g: %g", ms[i], median);
     }
