@@ -103,6 +103,12 @@ new_lanes() {
     after_failure=() notes=() running=() suite_counts=()
 }
 
+# The sum shows the first lines that stand below a failure too.
+add_reason() { # LANE LINE
+    local -n reasons=failures["${after_failure[$1]}"]
+    [ "$(grep -c '' <<< "$reasons")" -gt 4 ] || reasons+=$'\n'${2:0:200}
+}
+
 list_line() { # LANE LINE
     case $2 in '# begin '* | '# end '*) return ;; esac
     if [ "$1" != $first_lane ]; then
@@ -135,12 +141,15 @@ take_line() { # LANE LINE
         count_result "$lane" passed
         ;;
     'not ok - '*)
-        after_failure[$lane]=1
         failed=$((failed + 1))
-        failures+=("$line")
+        after_failure[$lane]=$failed
+        failures[failed]=$line
         count_result "$lane" failed
         say "$line"
-        [ -z "${notes[$lane]:-}" ] || say "${notes[$lane]%$'\n'}"
+        if [ -n "${notes[$lane]:-}" ]; then
+            say "${notes[$lane]%$'\n'}"
+            add_reason "$lane" "$(head -n 4 <<< "${notes[$lane]}")"
+        fi
         notes[$lane]=
         ;;
     '# begin '*)
@@ -164,6 +173,7 @@ take_line() { # LANE LINE
             suite_is_over "$lane" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"
         elif [ -n "${after_failure[$lane]:-}" ]; then
             say "$line"
+            add_reason "$lane" "$line"
         elif [[ $line == '    # '* && $(wc -c <<< "${notes[$lane]:-}") -lt 8000 ]]; then
             notes[$lane]+=$line$'\n'
         fi

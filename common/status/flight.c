@@ -8,10 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC    0x746867696c666876ull
-#define VERSION  2u
-#define SCALE_NS 1000 /* two readings of the clock lie closer together, unless something comes between */
-#define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define MAGIC      0x746867696c666876ull
+#define VERSION    2u
+#define READING_NS 1000 /* two readings of the clock lie closer together, unless something comes between */
+#define SEALS      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* flight_ticks() and clock_now() at one moment. */
+struct moment {
+    uint64_t ticks, ns;
+};
 
 struct flight_name {
     _Atomic uint64_t since; /* flight_ticks() when the slot got the name; 0: nothing else here holds */
@@ -21,11 +26,28 @@ struct flight_name {
 struct flight_memory {
     uint64_t magic;
     uint32_t version;
-    uint64_t ticks, ns; /* flight_ticks() and clock_now() at one moment */
+    struct moment made;
     char kind[FLIGHT_WORDS][FLIGHT_WORD_MAX + 1], type[FLIGHT_WORDS][FLIGHT_WORD_MAX + 1];
     struct flight_name name[FLIGHT_SLOTS];
     struct flight_ring ring[FLIGHT_WORKERS + 1][FLIGHT_RINGS];
 };
+
+/* ---- the clocks ----------------------------------------------------------------------------------------- */
+
+/* When a reading took long, something came between: the shortest of several counts. */
+static struct moment read_clocks(void)
+{
+    struct moment best = {.ticks = 0};
+    uint64_t shortest = UINT64_MAX;
+    for (int i = 0; i < 8 && shortest > READING_NS; i++) {
+        uint64_t before = clock_now(), ticks = flight_ticks(), took = clock_now() - before;
+        if (took < shortest) {
+            shortest = took;
+            best = (struct moment){.ticks = ticks, .ns = before + took / 2};
+        }
+    }
+    return best;
+}
 
 /* ---- the mapping --------------------------------------------------------------------------------------- */
 
@@ -53,8 +75,7 @@ int flight_create(struct flight *f, struct err *e)
         close(fd);
         return -1;
     }
-    f->memory->ticks = flight_ticks();
-    f->memory->ns = clock_now();
+    f->memory->made = read_clocks();
     f->memory->version = VERSION;
     f->memory->magic = MAGIC;
     return fd;
@@ -122,32 +143,25 @@ struct flight_ring *flight_rings(const struct flight *f, uint32_t worker)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* The clocks at two moments: when the memory was made, and now. */
+/* The clocks now, and their ratio since the memory was made. */
 struct scale {
-    uint64_t ticks, ns; /* now */
+    struct moment now;
     double ns_per_tick;
 };
 
-/* Both clocks are read at one moment: when that took long, once more. */
 static struct scale take_scale(const struct flight_memory *m)
 {
-    struct scale s = {.ticks = 0};
-    uint64_t after = UINT64_MAX;
-    for (int i = 0; i < 8 && after - s.ns > SCALE_NS; i++) {
-        s.ns = clock_now();
-        s.ticks = flight_ticks();
-        after = clock_now();
-    }
-    uint64_t ticks = s.ticks - m->ticks, ns = s.ns - m->ns;
-    s.ns_per_tick = ticks > 0 && s.ticks > m->ticks ? (double)ns / (double)ticks : 1;
+    struct scale s = {.now = read_clocks(), .ns_per_tick = 1};
+    if (s.now.ticks > m->made.ticks)
+        s.ns_per_tick = (double)(s.now.ns - m->made.ns) / (double)(s.now.ticks - m->made.ticks);
     return s;
 }
 
 /* A time in the future, or before the clock began, is garbage. */
 static uint64_t to_clock(const struct scale *s, uint64_t ticks)
 {
-    double ago = ticks < s->ticks ? (double)(s->ticks - ticks) * s->ns_per_tick : 0;
-    return ago < (double)s->ns ? s->ns - (uint64_t)ago : 0;
+    double ago = ticks < s->now.ticks ? (double)(s->now.ticks - ticks) * s->ns_per_tick : 0;
+    return ago < (double)s->now.ns ? s->now.ns - (uint64_t)ago : 0;
 }
 
 static void copy_name(const struct flight_memory *m, uint32_t slot, uint64_t began, char *to)

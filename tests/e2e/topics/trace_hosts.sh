@@ -24,15 +24,15 @@ for e in events['X']:
     if not e['args'].get('pending') and lanes[e['pid'], e['tid']] != 'engine':
         ends[e['name'], e['args']['operation']].append(e['ts'] + e['dur'])
 all_four = [times for times in ends.values() if len(times) == 4]
-assert len(all_four) > 50, len(all_four)
+assert len(all_four) > 20, len(all_four)
 spreads = sorted(max(times) - min(times) for times in all_four)
-assert spreads[len(spreads) // 2] < 5000, spreads
+assert spreads[len(spreads) // 2] < 20000, spreads
 # The engines' operations lie within those of their ranks.
 began = {(e['pid'], e['name'], e['args']['operation']): e['ts'] for e in events['X'] if lanes[e['pid'], e['tid']] in ('rank 1', 'rank 3')}
 engines = [e for e in events['X'] if lanes[e['pid'], e['tid']] == 'engine']
 assert len(engines) > 100 and {e['cat'] for e in engines} >= {'allreduce'}, len(engines)
 inside = [began[key] <= e['ts'] + 200 for e in engines for key in [(e['pid'], e['name'], e['args']['operation'])] if key in began]
-assert len(inside) > 50 and sum(inside) > 0.95 * len(inside), (len(inside), sum(inside))
+assert len(inside) > 20 and sum(inside) > 0.95 * len(inside), (len(inside), sum(inside))
 late = collections.Counter(lanes[e['pid'], e['tid']] for e in events['s'])
 assert late['rank 3'] > 10, late
 traffic = [e['args']['sent'] for e in events['C'] if e['name'] == 'MiB/s between hosts']
