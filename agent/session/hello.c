@@ -79,6 +79,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello, struct find
     gethostname(hostname, sizeof hostname - 1);
     w.version = (char *)HVD_VERSION;
     w.protocol = PROTOCOL_VERSION;
+    w.oldest_protocol = PROTOCOL_OLDEST;
     w.hostname = hostname;
     w.pid = (uint32_t)getpid();
     w.slots = job->slots;
@@ -200,7 +201,7 @@ const char *session_hello(struct session *s, const Hvd__Control *m)
     struct err e = ERR_INIT;
     if (s->fsm.state != SESSION_HELLO)
         return NULL;
-    if (h->protocol != PROTOCOL_VERSION || strcmp(h->version, HVD_VERSION) != 0) {
+    if (!protocol_fits(h->protocol, h->oldest_protocol)) {
         (void)answer_hello(s, h, &e); /* the launcher's message shows both versions */
         fsm_post(&s->fsm, EV_OTHER_VERSION);
         return NULL;

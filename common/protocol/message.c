@@ -1,9 +1,14 @@
 #include "common/protocol/message.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
+
+bool protocol_fits(uint32_t newest, uint32_t oldest)
+{
+    uint32_t least = oldest ? oldest : newest;
+    return newest >= PROTOCOL_OLDEST && least <= PROTOCOL_VERSION && least <= newest;
+}
 
 ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct err *e)
 {

@@ -5,6 +5,7 @@
  * different messages are independent. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,8 +13,12 @@
 #include "common/base/err.h"
 #include "common/protocol/control.pb-c.h"
 
-/* Grows when a field changes its meaning. */
+/* The protocol of the control channel, and the oldest one that is spoken as well. A field that changes its
+ * meaning makes a new protocol; docs/upgrading.md says which releases must speak with one another. */
 #define PROTOCOL_VERSION 1
+#define PROTOCOL_OLDEST  1
+/* Is there a protocol that both ends speak? `oldest` 0: the other end speaks only `newest`. */
+bool protocol_fits(uint32_t newest, uint32_t oldest);
 
 #define MESSAGE_EXPANSION_MAX 24
 

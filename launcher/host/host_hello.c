@@ -30,6 +30,7 @@ void host_hello(const struct host *h, Hvd__Hello *hello)
     const struct host_common *c = h->common;
     hello->version = (char *)HVD_VERSION;
     hello->protocol = PROTOCOL_VERSION;
+    hello->oldest_protocol = PROTOCOL_OLDEST;
     hello->job = (char *)c->job;
     hello->host = h->spec->name;
     hello->key.data = (uint8_t *)c->key;

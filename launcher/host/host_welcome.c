@@ -50,11 +50,12 @@ static int check_welcome(const Hvd__Welcome *w, struct err *e)
 
 static int check_version(const Hvd__Welcome *w, struct err *e)
 {
-    if (w->protocol == PROTOCOL_VERSION && strcmp(w->version, HVD_VERSION) == 0)
+    if (protocol_fits(w->protocol, w->oldest_protocol))
         return 0;
     err_set(e, ERR_VERSION, "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)",
             w->version, w->protocol, HVD_VERSION, PROTOCOL_VERSION);
-    return err_hint(e, "install the same version on every host, or name one with --agent-path");
+    return err_hint(e, "install the same version on every host, name one with --agent-path, or copy this one "
+                       "there with --send-agent");
 }
 
 /* Loopback, and an address with a scope, mean nothing elsewhere. */

@@ -173,7 +173,7 @@ void fake_hello(struct fake *f, const char *version, uint32_t heartbeat_ms, uint
     Hvd__Hello h = HVD__HELLO__INIT;
     job_name(name, sizeof name);
     h.version = (char *)(uintptr_t)version;
-    h.protocol = PROTOCOL_VERSION;
+    h.protocol = PROTOCOL_VERSION + f->later_protocols;
     h.job = name;
     h.host = (char *)"here";
     h.key.data = key;

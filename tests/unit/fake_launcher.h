@@ -25,6 +25,7 @@ struct fake_rank {
 };
 
 struct fake {
+    uint32_t later_protocols; /* that it speaks, and no other */
     int fd;
     pid_t agent; /* the guard */
     struct channel channel;

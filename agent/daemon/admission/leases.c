@@ -214,6 +214,21 @@ static int write_file(const char *path, const struct lease *lease, struct err *e
     return file_replace(path, 0600, text, (size_t)len, "the lease ", e);
 }
 
+/* "key: value", one a line. Keys of later releases are left alone: a lease that is not known would be lost,
+ * and its slots given to another job. -1: a line is none, or has no good value. */
+static int read_further_lines(char *text, struct lease *lease)
+{
+    for (char *line = text, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        if (!end || strcspn(line, ": \n") == 0 || strncmp(line + strcspn(line, ": \n"), ": ", 2) != 0)
+            return -1;
+        *end = '\0';
+        if (strncmp(line, "gpus: ", 6) == 0 && !gpu_set_read(line + 6, &lease->gpus))
+            return -1;
+    }
+    return 0;
+}
+
 /* Reads the lease in a file; -1 when the file holds none. */
 static int read_file(const char *directory, const char *name, struct lease *lease)
 {
@@ -231,8 +246,7 @@ static int read_file(const char *directory, const char *name, struct lease *leas
     if (sscanf(text, LEASE_TEXT, lease->job, lease->user, &uid, &lease->slots, &lease->since, &end) != 5 ||
         strlen(text) != (size_t)n || text[n - 1] != '\n' || lease->slots == 0)
         return -1;
-    text[n - 1] = '\0';
-    if (end < n && (strncmp(text + end, "gpus: ", 6) != 0 || !gpu_set_read(text + end + 6, &lease->gpus)))
+    if (read_further_lines(text + end, lease) < 0)
         return -1;
     lease->uid = uid;
     snprintf(lease->unit, sizeof lease->unit, "%s" SUFFIX, name);

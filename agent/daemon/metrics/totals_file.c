@@ -24,9 +24,8 @@ static void path_of(const struct totals *c, char path[PATH_MAX])
 /* All of it is what we write, or it is nothing. */
 static bool is_ours(const Hvd__SumsFile *f)
 {
-    if (!f->whole || f->layout != SUMS_LAYOUT || !f->node || f->node->n_sum != SUMS ||
-        f->node->n_ended != SUM_CAUSES || f->node->n_peer == 0 || f->node->n_peer > 1 + SUM_PEERS ||
-        f->n_session > 2 * LEASES_MAX)
+    if (!f->whole || f->layout != SUMS_LAYOUT || !f->node || f->node->n_sum != SUMS || f->node->n_peer == 0 ||
+        f->node->n_peer > 1 + SUM_PEERS || f->n_session > 2 * LEASES_MAX)
         return false;
     for (size_t i = 0; i < f->n_session; i++)
         if (f->session[i]->n_sum != SUMS || f->session[i]->n_peer > 1 + SUM_PEERS ||
@@ -64,7 +63,8 @@ static int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint6
         return err_set(e, ERR_PROTOCOL, "it is of another version, or none of ours");
     }
     memcpy(c->sum, f->node->sum, sizeof c->sum);
-    memcpy(c->ended, f->node->ended, sizeof c->ended);
+    for (size_t i = 0; i < SUM_CAUSES && i < f->node->n_ended; i++) /* releases have more or fewer causes */
+        c->ended[i] = f->node->ended[i];
     c->peers = f->node->n_peer - 1;
     for (size_t i = 0; i <= c->peers; i++) {
         totals_name(c->peer[i].host, f->node->peer[i]->host);

@@ -119,16 +119,33 @@ case_agent_missing() {
     expect_fault "$H1, $H2 \(agent start\): no hvdagent: looked for /no/such/hvdagent install hvdrun on that host"
 }
 
+# It says another version and another protocol than the agent behind it: both ends are named.
 case_agent_of_another_version() {
-    # The same agent but for its version, in a binary copy: both are named.
-    local version other
+    local version
     version=$("$HVDRUN" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)
-    other=9${version#?}
-    sed "s/${version//./\\.}/$other/g" "$BUILD/hvdagent" > "$T/hvdagent"
+    cat > "$T/hvdagent" << END
+#!/usr/bin/python3
+import os, subprocess, sys
+agent = subprocess.Popen(["$BUILD/hvdagent"] + sys.argv[1:], stdout=subprocess.PIPE)
+ours = b"\x0a\x05$version\x10\x01"
+while said := os.read(agent.stdout.fileno(), 65536):
+    other = said.replace(ours, b"\x0a\x059.9.9\x10\x63").replace(b"\x98\x12\x01", b"\x98\x12\x63")
+    os.write(1, other)
+END
     chmod +x "$T/hvdagent"
-    cp -r "$BUILD/modules" "$T/modules" 2>/dev/null
-    host_error "$other" --agent-path "$T/hvdagent" -H $H1:1 touch "$T/started"
+    host_error 'hvdagent there is version 9\.9\.9 \(protocol 99\), this hvdrun is [0-9.]+ \(protocol 1\)' --agent-path "$T/hvdagent" -H $H1:1 touch "$T/started"
     expect_err "$version"
+}
+
+# The same agent but for its version, in a binary copy: the protocol is the same, so the job runs.
+case_agent_of_another_release() {
+    local version
+    version=$("$HVDRUN" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)
+    sed "s/${version//./\\.}/9${version#?}/g" "$BUILD/hvdagent" > "$T/hvdagent"
+    chmod +x "$T/hvdagent"
+    hvd --agent-path "$T/hvdagent" -np 2 -H $H1:2 echo runs
+    expect_status 0
+    expect_sorted runs runs
 }
 
 case_an_agent_that_is_none() {

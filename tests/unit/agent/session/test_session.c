@@ -16,13 +16,18 @@ static struct fake f;
 static char mark[64]; /* in the workers' environment, so that they are found wherever they hide */
 static const char *env[2];
 
-static void begin(const char *containment, uint32_t heartbeat_ms, uint32_t grace_ms)
+static void begin_as(const char *release, const char *containment, uint32_t heartbeat_ms, uint32_t grace_ms)
 {
     snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
     env[0] = mark;
     fake_start(&f, containment);
-    fake_hello(&f, HVD_VERSION, heartbeat_ms, grace_ms);
+    fake_hello(&f, release, heartbeat_ms, grace_ms);
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
+}
+
+static void begin(const char *containment, uint32_t heartbeat_ms, uint32_t grace_ms)
+{
+    begin_as(HVD_VERSION, containment, heartbeat_ms, grace_ms);
 }
 
 static void spawn(unsigned workers, const char *const *argv)
@@ -74,9 +79,11 @@ START_TEST(ends_and_exit_codes)
 }
 END_TEST
 
-START_TEST(another_version)
+/* A launcher that speaks no protocol of ours. */
+START_TEST(another_protocol)
 {
     fake_start(&f, NULL);
+    f.later_protocols = 1;
     fake_hello(&f, "0.0.0-other", 10000, 1000);
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
     ck_assert_str_eq(f.version, HVD_VERSION);
@@ -84,6 +91,16 @@ START_TEST(another_version)
     int status = fake_agent_status(&f, 3000);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 125);
     fake_free(&f);
+}
+END_TEST
+
+START_TEST(another_release)
+{
+    begin_as("9.9.9", NULL, 10000, 1000);
+    spawn(1, SH("echo runs"));
+    ck_assert(fake_wait_exits(&f, 1, 5000));
+    ck_assert_str_eq(f.rank[0].text[1], "runs\n");
+    finish(0);
 }
 END_TEST
 
@@ -366,7 +383,8 @@ int main(void)
     TCase *t = tcase_create("session");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, ends_and_exit_codes, 0, 2);
-    tcase_add_test(t, another_version);
+    tcase_add_test(t, another_protocol);
+    tcase_add_test(t, another_release);
     tcase_add_test(t, not_found);
     tcase_add_test(t, not_executable);
     tcase_add_test(t, no_program);

@@ -198,7 +198,7 @@ static const char *const spoilt[] = {"",
                                      "job: a\n",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 0\nsince: 5\n",
-                                     "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\nmore: 1\n",
+                                     "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\nmore\n",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\ngpus: 1,1\n",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\ngpus: 64\n",
                                      "job: A/1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\n"};
@@ -239,6 +239,24 @@ START_TEST(what_is_no_lease_is_removed)
 }
 END_TEST
 
+/* A later release has written it, and an earlier one starts after it. */
+START_TEST(keys_of_later_releases_are_left_alone)
+{
+    struct err e = ERR_INIT;
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/leases/hvd-a-1", directory);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs("job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\nlater: x y\ngpus: 0,1\nlast:  \n", f);
+    fclose(f);
+    leases_close(&l);
+    ck_assert_int_eq(leases_open(&l, directory, &e), 0);
+    ck_assert_uint_eq(l.count, 1);
+    ck_assert_uint_eq(l.item[0].slots, 3);
+    ck_assert_uint_eq(l.item[0].gpus, 3);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("leases");
@@ -253,6 +271,7 @@ int main(void)
     tcase_add_test(all, gpus_belong_to_one_job);
     tcase_add_test(all, a_part_of_the_slots_is_as_large_a_part_of_the_gpus);
     tcase_add_test(all, a_lease_shrinks);
+    tcase_add_test(all, keys_of_later_releases_are_left_alone);
     tcase_add_loop_test(all, what_is_no_lease_is_removed, 0, sizeof spoilt / sizeof *spoilt);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
