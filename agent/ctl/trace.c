@@ -145,7 +145,7 @@ static int add_operation(struct traced *t, const Hvd__JobStatus *host, const Hvd
                        .count = o->count,
                        .bytes = o->bytes,
                        .began = o->began,
-                       .ended = o->status > 0 ? clock_now() : o->ended,
+                       .ended = o->status > 0 ? w->time : o->ended,
                        .tensor = strdup(o->tensor),
                        .kind = strdup(o->kind),
                        .type = strdup(o->type)};
@@ -233,7 +233,7 @@ static void convert_times(struct traced *t)
         struct seen *s = &t->item[i];
         uint64_t offset = (uint64_t)t->host[s->host].clock_offset;
         s->began += offset;
-        s->ended += s->status > 0 ? 0 : offset;
+        s->ended += offset;
     }
 }
 

@@ -84,7 +84,7 @@ static bool lacks_python(const struct why_look *l)
 
 static void print_why(const struct why_look *l)
 {
-    printf("%s%s\n", l->why.guess ? "a guess, from stacks: " : "", l->why.sentence);
+    printf("%s%s\n", l->why.guess ? "a guess, from outside: " : "", l->why.sentence);
     if (l->why.remedy[0])
         printf("%s\n", l->why.remedy);
     print_operations(l);
@@ -113,6 +113,14 @@ static void rank_json(struct json *j, const struct why_rank *r)
     json_unsigned(j, "pid", p ? p->pid : r->pid);
     json_text(j, "state", p ? p->state : r->state);
     json_filled_text(j, "waits", p ? p->waits : "");
+    if (p && p->holder)
+        json_unsigned(j, "holder_pid", p->holder);
+    if (p && p->swapped_kib)
+        json_unsigned(j, "swapped_bytes", p->swapped_kib * 1024);
+    if (p && p->connections) {
+        json_unsigned(j, "connections", p->connections);
+        json_real(j, "quiet_seconds", (double)where_quiet_ms(p) / 1e3);
+    }
     json_filled_text(j, "stack", p ? p->stack : "");
     json_filled_text(j, "no_stack", p ? p->no_stack : "");
     json_real(j, "computing", r->computes);

@@ -21,6 +21,7 @@ struct stacks_worker {
     struct inspected_process process[STACKS_PROCESSES];
     char *stack[STACKS_PROCESSES];
     char no_stack[STACKS_PROCESSES][120];
+    struct network_use network[STACKS_PROCESSES];
     bool told;
 };
 
@@ -43,6 +44,11 @@ static void tell_worker(struct stacks *stacks, struct stacks_worker *k)
         process[i].state = (char *)inspect_state_word(k->process[i].state);
         process[i].waits = k->process[i].waits;
         process[i].cpu_ms = k->process[i].cpu_ms;
+        process[i].holder = (uint32_t)k->process[i].holder;
+        process[i].swapped_kib = k->process[i].swapped_kib;
+        process[i].connections = k->network[i].connections;
+        process[i].received_ms = k->network[i].received_ms;
+        process[i].sent_ms = k->network[i].sent_ms;
         process[i].stack = k->stack[i] ? k->stack[i] : (char *)"";
         process[i].no_stack = k->no_stack[i];
     }
@@ -342,9 +348,17 @@ static bool has_runs(const struct stacks *stacks)
     return false;
 }
 
+/* The processes and hosts that the process waits for or speaks to. */
+static void look_outside(const struct network *network, struct stacks_worker *k, size_t p)
+{
+    peers_find(&k->process[p]);
+    k->network[p] = network_of(network, k->process[p].pid);
+}
+
 void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_events *events, void *ctx,
                   const struct workers *workers, int cgroup_fd, uint32_t limit_ms)
 {
+    struct network network;
     if (stacks->active)
         return;
     if (has_runs(stacks)) {
@@ -363,14 +377,18 @@ void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_ev
     stacks->timer.data = stacks;
     stacks->worker = calloc(workers->count ? workers->count : 1, sizeof *stacks->worker);
     find_tool(stacks);
+    network_look(&network);
     for (size_t i = 0; stacks->worker && i < workers->count; i++) {
         struct stacks_worker *k = &stacks->worker[stacks->count];
         if (!workers->item[i].alive)
             continue;
         k->rank = workers->item[i].rank;
         k->count = inspect_find(workers->item[i].pid, k->process, STACKS_PROCESSES);
+        for (size_t p = 0; p < k->count; p++)
+            look_outside(&network, k, p);
         stacks->count += k->count > 0;
     }
+    network_free(&network);
     start_tools(stacks);
 }
 

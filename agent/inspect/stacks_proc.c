@@ -141,30 +141,10 @@ static void read_file(pid_t pid, const char *file, char *text, size_t size)
     (void)file_read(path, 0, text, size);
 }
 
-/* " of FILE" behind a call whose first argument is a descriptor of a file. Pipes and sockets have no name. */
-static void name_file(struct inspected_process *p, const char *syscall_text)
-{
-    static const long with_file[] = {SYS_read,     SYS_write, SYS_readv,     SYS_writev, SYS_pread64,
-                                     SYS_pwrite64, SYS_fsync, SYS_fdatasync, SYS_flock};
-    char *end, link[64], path[128];
-    long number = strtol(syscall_text, &end, 10), fd = strtol(end, NULL, 16);
-    size_t used = strlen(p->waits), i = 0;
-    while (i < sizeof with_file / sizeof *with_file && with_file[i] != number)
-        i++;
-    if (i == sizeof with_file / sizeof *with_file || end == syscall_text)
-        return;
-    snprintf(link, sizeof link, "/proc/%d/fd/%ld", (int)p->pid, fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    if (n <= 0 || path[0] != '/')
-        return;
-    path[n] = '\0';
-    snprintf(p->waits + used, sizeof p->waits - used, " of %s", path);
-}
-
 bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children)
 {
     char text[1024], wchan[64];
-    *out = (struct inspected_process){.pid = pid};
+    *out = (struct inspected_process){.pid = pid, .call = -1};
     *for_children = false;
     read_file(pid, "stat", text, sizeof text);
     if (!inspect_parse_stat(text, sysconf(_SC_CLK_TCK), out) || out->state == 'Z' || out->state == 'X')
@@ -174,8 +154,21 @@ bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children)
     read_file(pid, "syscall", text, sizeof text);
     read_file(pid, "wchan", wchan, sizeof wchan);
     *for_children = inspect_parse_wait(text, wchan, out->waits, sizeof out->waits);
-    name_file(out, text);
+    unsigned long long argument[2];
+    if (sscanf(text, "%ld %llx %llx", &out->call, &argument[0], &argument[1]) == 3) {
+        out->argument[0] = argument[0];
+        out->argument[1] = argument[1];
+    }
     return true;
+}
+
+static uint64_t read_swapped(pid_t pid)
+{
+    char text[4096];
+    unsigned long long kib = 0;
+    read_file(pid, "status", text, sizeof text);
+    const char *at = strstr(text, "\nVmSwap:");
+    return at && sscanf(at, "\nVmSwap: %llu", &kib) == 1 ? kib : 0;
 }
 
 static size_t find_processes(pid_t pid, struct inspected_process *out, size_t max, unsigned depth)
@@ -192,6 +185,7 @@ static size_t find_processes(pid_t pid, struct inspected_process *out, size_t ma
     if (found > 0)
         return found;
     *out = self;
+    out->swapped_kib = read_swapped(pid);
     return 1;
 }
 

@@ -14,7 +14,11 @@ struct inspected_process {
     char state;      /* as in /proc/PID/stat */
     uint64_t cpu_ms; /* user and system */
     uint64_t start;  /* tells it from a later process of the same number */
-    char waits[224]; /* "read (pipe_read)", "read (wait_on_page) of /data/x", "futex", or empty */
+    long call;       /* the system call that it waits in; negative: none, or not known */
+    uint64_t argument[2];
+    char waits[384]; /* "read (pipe_read)", "futex", or empty; peers_find adds the other side */
+    uint64_t swapped_kib;
+    pid_t holder; /* the process that it waits for; 0: not known */
 };
 
 /* From the text of /proc/PID/stat; `ticks` a second. False when it is no such text. */
@@ -29,3 +33,42 @@ bool inspect_parse_wait(const char *syscall_text, const char *wchan, char *out, 
 bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children);
 /* The processes to look at, from `worker` downwards. Returns how many, at most `max`. */
 size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max);
+
+/* ---- the other side of a wait (peers.c) ---------------------------------------------------------------- */
+
+/* Adds to p->waits the file, the process at the other end of a pipe, the holder of a lock, or the address
+ * that a connection leads to, as far as the kernel shows it, and sets p->holder. Processes are looked for
+ * below this one, and this one itself. */
+void peers_find(struct inspected_process *p);
+/* The holder of the lock that `waiter` waits for, by the text of /proc/locks; 0: it waits for none. Pure. */
+pid_t peers_lock_holder(const char *locks, pid_t waiter);
+/* From a line of /proc/net/tcp or tcp6: "10.0.0.2:4000, which has not taken 1200 bytes". Empty when the line
+ * is that of another inode. Pure. */
+void peers_parse_tcp(const char *line, unsigned long inode, char *out, size_t size);
+
+/* ---- connections (network.c) --------------------------------------------------------------------------- */
+
+/* The TCP connections of processes, and how long they have been quiet, by the kernel's own account
+ * (sock_diag(7), INET_DIAG_INFO). Programs that send by other ways, as shared memory or RDMA, show none. */
+
+struct network_connection {
+    uint32_t inode;
+    uint32_t received_ms, sent_ms; /* since data came, since data was sent */
+};
+
+/* Those of this network namespace. */
+struct network {
+    struct network_connection *item; /* by inode */
+    size_t count, room;
+};
+
+/* Of a process; with no connection the times are 0. */
+struct network_use {
+    uint32_t connections;
+    uint32_t received_ms, sent_ms; /* on the connection where it is least */
+};
+
+/* Without rights or memory there are none, or not all. Does not wait. */
+void network_look(struct network *n);
+struct network_use network_of(const struct network *n, pid_t pid);
+void network_free(struct network *n);

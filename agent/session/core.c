@@ -88,6 +88,7 @@ void session_send_notice(struct session *s, uint32_t level, const char *fmt, ...
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    log_debug("hvdrun is told: %s", text);
     Hvd__Notice notice = HVD__NOTICE__INIT;
     notice.level = level;
     notice.text = text;
@@ -102,6 +103,7 @@ void session_send_fault(struct session *s, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    log_debug("hvdrun is told of a fault: %s", text);
     Hvd__Fault fault = HVD__FAULT__INIT;
     session_set_cause(s, HVD__CAUSE__CAUSE_FAULT);
     fault.text = text;

@@ -39,6 +39,7 @@ static void on_initialized(void *ctx, Hvd__EngineRank *rank)
     if (!w)
         return;
     w->initialized = true;
+    log_debug("rank %u has called hvd_init", w->rank);
     w->shut_down = false;
     s->engine->poisoned = false; /* of an elastic job's former membership */
     if (!s->spawn->elastic)
@@ -69,6 +70,7 @@ static void on_stage(void *ctx, Hvd__EngineRank *rank)
 
 static void on_unreachable(void *ctx, Hvd__Unreachable *host)
 {
+    log_debug("not reached: %s", host->text);
     CONTROL(m, UNREACHABLE, unreachable, host);
     session_send_control(ctx, &m);
 }
@@ -77,8 +79,10 @@ static void on_shut_down(void *ctx, uint32_t rank)
 {
     struct session *s = ctx;
     struct worker *w = workers_by_rank(&s->workers, rank);
-    if (w)
-        w->shut_down = true;
+    if (!w)
+        return;
+    w->shut_down = true;
+    log_debug("rank %u has called hvd_shutdown", rank);
 }
 
 /* A worker that has called hvd_shutdown, or has ended, does not miss the engine. */
@@ -261,6 +265,7 @@ const char *session_tell_flight(struct session *s, const Hvd__Control *m)
         session_send_control(s, &answer);
     }
     flight_messages_free(&all);
+    session_tell_events(s);
     return NULL;
 }
 

@@ -266,6 +266,8 @@ static int start_engine(struct engine_host *h, struct err *e)
                                           .start_ms = START_MS,
                                           .silence_ms = h->silence_ms};
     h->fd = child_start(&h->child, &program, e);
+    if (h->fd >= 0)
+        log_debug("the engine has started (pid %d)", (int)h->child.pid);
     if (h->fd < 0)
         return -1;
     if (send_descriptors(h) < 0)

@@ -159,6 +159,10 @@ const struct flight *session_flight(const struct session *s);
 /* The launcher wants the last operations. */
 const char *session_tell_flight(struct session *s, const Hvd__Control *m);
 
+/* status/events.c: what the session logs from now on is kept, for the flight recorder. */
+void session_keep_events(void);
+void session_tell_events(struct session *s);
+
 /* status/stacks.c: where the workers are, for the launcher's Inspect. */
 const char *session_inspect(struct session *s, const Hvd__Control *m);
 /* The same for a status: begins to look, and calls session_stacks_found, perhaps from within. Does nothing

@@ -47,6 +47,9 @@ static void rank_line(uint32_t rank, int priority, const char *text)
 {
     char number[24];
     const char *fields[] = {number, NULL};
+    log_debug("%s", text);
+    if (!our.journal.fields)
+        return;
     snprintf(number, sizeof number, "RANK=%u", rank);
     (void)journal_line(&our.journal, priority, text, fields);
 }
@@ -64,15 +67,13 @@ static void open_journal(struct session *s)
     our.fields[1] = our.host;
     our.fields[2] = our.unit;
     our.journal.fields = our.fields;
-    log_also(log_line);
+    log_also(log_line, log_level());
 }
 
 static void note_rank_end(struct session *s, const struct worker *w, const Hvd__Exited *told)
 {
     char how[128], text[256];
     bool failed = worker_describe_end(w, how, sizeof how), ours = told->by_us || told->told_peer;
-    if (!our.journal.fields)
-        return;
     snprintf(text, sizeof text, "rank %u (pid %d) of job %s ended: %s%s%s", w->rank, (int)w->pid, s->job.name,
              failed ? how : "exit status 0", w->oom ? ", out of memory" : "", ours ? ", with its job" : "");
     rank_line(w->rank, failed && !ours ? JOURNAL_WARN : JOURNAL_INFO, text);
@@ -171,9 +172,9 @@ static void on_time(uv_timer_t *timer)
 static void begin_reports(struct session *s)
 {
     s->report->started = (uint32_t)s->workers.count;
+    note_started(s);
     if (!s->guard->lease.slots)
         return;
-    note_started(s);
     send_report(s, false);
     uv_timer_start(&s->report->timer, on_time, REPORT_MS, REPORT_MS);
 }

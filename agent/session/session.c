@@ -448,7 +448,7 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
     uv_prepare_init(&s->loop, &s->turn.before_sleep);
     s->state_timer.data = s->turn.before_sleep.data = s;
     uv_prepare_start(&s->turn.before_sleep, on_before_sleep);
-    fsm_init(&s->fsm, &table, s, "-", SESSION_HELLO);
+    fsm_init(&s->fsm, &table, s, "of this host", SESSION_HELLO);
     if (session_parts_open(s, e) < 0 || reap_open(&s->reap, &s->loop, &reap_events, s, e) < 0 ||
         stdio_init(&s->stdio, &s->loop, &session_stdio_events, s, e) < 0)
         return -1;
@@ -480,6 +480,7 @@ int session_main(struct guard *g)
     static struct session session; /* too large for a stack, and never freed */
     struct session *s = &session;
     struct err e = ERR_INIT;
+    session_keep_events();
     if (set_up(s, g, &e) < 0) {
         log_error("%s", e.text);
         return err_exit_status(&e);

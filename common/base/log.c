@@ -10,7 +10,12 @@ static const char *const names[] = {LOG_LEVELS(NAME_OF)};
 static const char *program_name = "hvd";
 static enum log_level lowest = LOG_WARNING;
 static void (*taker)(const char *bytes, size_t len);
-static void (*listener)(enum log_level level, const char *text);
+static struct listener {
+    void (*line)(enum log_level level, const char *text);
+    enum log_level least;
+} listener[LOG_LISTENERS];
+static size_t listeners;
+static enum log_level least_wanted = LOG_FATAL; /* by a listener */
 
 const char *log_level_name(enum log_level level)
 {
@@ -30,7 +35,7 @@ enum log_level log_level(void)
 
 bool log_enabled(enum log_level level)
 {
-    return level >= lowest;
+    return level >= lowest || (listeners > 0 && level >= least_wanted);
 }
 
 void log_printable(char *text)
@@ -48,9 +53,12 @@ void log_to(void (*line)(const char *bytes, size_t len))
     taker = line;
 }
 
-void log_also(void (*line)(enum log_level level, const char *text))
+void log_also(void (*line)(enum log_level level, const char *text), enum log_level least)
 {
-    listener = line;
+    if (listeners == LOG_LISTENERS)
+        return;
+    listener[listeners++] = (struct listener){line, least};
+    least_wanted = least < least_wanted ? least : least_wanted;
 }
 
 static void put_line(const char *bytes, size_t len)
@@ -91,8 +99,11 @@ void log_write(enum log_level level, const char *fmt, ...)
     size_t len = (size_t)used + (more > 0 ? (size_t)more : 0);
     if (len > sizeof line - 2)
         len = sizeof line - 2;
-    if (listener)
-        listener(level, line + used);
+    for (size_t i = 0; i < listeners; i++)
+        if (level >= listener[i].least)
+            listener[i].line(level, line + used);
+    if (level < lowest)
+        return;
     line[len++] = '\n';
     put_line(line, len);
 }

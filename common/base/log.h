@@ -35,9 +35,10 @@ void log_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * called by the only thread that logs. */
 void log_to(void (*line)(const char *bytes, size_t len));
 
-/* Each log line (not what log_say says) goes to `line` as well, as a text without program and level; NULL: no
- * longer. Likewise. */
-void log_also(void (*line)(enum log_level level, const char *text));
+/* Each log line of that level or above (not what log_say says) goes to `line` as well, whatever is written,
+ * as a text without program and level. At most LOG_LISTENERS of them. Likewise. */
+#define LOG_LISTENERS 2
+void log_also(void (*line)(enum log_level level, const char *text), enum log_level least);
 
 #define log_trace(...)   log_at(LOG_TRACE, __VA_ARGS__)
 #define log_debug(...)   log_at(LOG_DEBUG, __VA_ARGS__)

@@ -32,7 +32,7 @@ struct flight_memory {
     struct flight_ring ring[FLIGHT_WORKERS + 1][FLIGHT_RINGS];
 };
 
-/* ---- the clocks ----------------------------------------------------------------------------------------- */
+/* ---- the clocks ---------------------------------------------------------------------------------------- */
 
 /* When a reading took long, something came between: the shortest of several counts. */
 static struct moment read_clocks(void)

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "common/base/clock.h"
+
 /* A worker's message, and what the message points to. */
 struct worker_message {
     Hvd__Flight told;
@@ -50,6 +52,7 @@ static Hvd__Flight *make_worker(const struct flight *f, uint32_t number, size_t 
         free_worker(w);
         return NULL;
     }
+    uint64_t now = clock_now();
     size_t count = flight_read(f, number, &who, w->read, each);
     *none = count == SIZE_MAX;
     if (*none) {
@@ -59,6 +62,7 @@ static Hvd__Flight *make_worker(const struct flight *f, uint32_t number, size_t 
     hvd__flight__init(&w->told);
     w->told.rank = who.rank;
     w->told.pid = who.pid;
+    w->told.time = now;
     w->told.operations = who.operations;
     w->told.n_operation = count;
     w->told.operation = w->list;

@@ -44,6 +44,11 @@ void where_printable(Hvd__Where *where)
     }
 }
 
+uint32_t where_quiet_ms(const Hvd__WhereProcess *p)
+{
+    return p->received_ms < p->sent_ms ? p->received_ms : p->sent_ms;
+}
+
 /* ---- groups of ranks ----------------------------------------------------------------------------------- */
 
 static int compare_process(const Hvd__WhereProcess *a, const Hvd__WhereProcess *b)
@@ -160,6 +165,21 @@ static void put_stack(struct text *t, const Hvd__WhereProcess *p)
     }
 }
 
+/* The least time that the connections of any of them have been quiet. */
+static void add_network(char *line, size_t size, const struct group *g, size_t which)
+{
+    uint32_t connections = 0, quiet = UINT32_MAX;
+    for (size_t i = 0; i < g->count; i++) {
+        const Hvd__WhereProcess *p = g->rank[i].where->process[which];
+        connections += p->connections;
+        if (p->connections > 0)
+            quiet = where_quiet_ms(p) < quiet ? where_quiet_ms(p) : quiet;
+    }
+    if (connections > 0)
+        append_text(line, size, ", %u connection%s of TCP, quiet for %.1f s", connections,
+                    connections == 1 ? "" : "s", (double)quiet / 1e3);
+}
+
 static void put_process(struct text *t, const struct group *g, size_t which)
 {
     char line[LINE_SIZE] = "  also ";
@@ -179,11 +199,14 @@ static void put_process(struct text *t, const struct group *g, size_t which)
         append_text(line, sizeof line, "(pid %u) ", p->pid);
     append_text(line, sizeof line, "is %.32s", p->state);
     if (p->waits[0])
-        append_text(line, sizeof line, " in %.200s", p->waits);
+        append_text(line, sizeof line, " in %.360s", p->waits);
     append_text(line, sizeof line, ", CPU time %.2f", (double)least / 1e3);
     if (most > least)
         append_text(line, sizeof line, " to %.2f", (double)most / 1e3);
     append_text(line, sizeof line, " s");
+    add_network(line, sizeof line, g, which);
+    if (p->swapped_kib >= WHERE_SWAPPED_KIB)
+        append_text(line, sizeof line, ", %.1f GB swapped out", (double)p->swapped_kib * 1024 / 1e9);
     put_line(t, line);
     put_stack(t, p);
 }

@@ -12,6 +12,10 @@ struct where_rank {
     const Hvd__Where *where; /* NULL: its host has not answered */
 };
 
+#define WHERE_SWAPPED_KIB 65536u /* of a process: worth a word */
+
+/* Since data came or was sent on a connection of the process; it has some. */
+uint32_t where_quiet_ms(const Hvd__WhereProcess *p);
 /* No text in it steers a terminal any more; a stack keeps its lines. */
 void where_printable(Hvd__Where *where);
 /* "0-6,9" of ascending numbers; what does not fit is counted: "0,2,4 and 97 others". */

@@ -5,14 +5,12 @@
 #include <string.h>
 
 #include "common/status/lateness.h"
-#include "common/status/where_text.h"
+#include "common/status/why_parts.h"
 
 #define STUCK_MS    1000 /* an operation that is pending for less is on its way */
 #define SLOW_MS     10000
-#define BUSY        0.5  /* of a processor: the rank computes */
 #define WORTH_SHARE 0.05 /* of the time in operations: a rank with the least is named */
 #define SLOW_SHARE  0.2  /* of the time: in operations it is worth a word, without a processor a reason */
-#define CALL_SIZE   80
 
 const char *why_word(enum why_verdict verdict)
 {
@@ -22,115 +20,15 @@ const char *why_word(enum why_verdict verdict)
     return words[verdict];
 }
 
-/* ---- words for ranks ----------------------------------------------------------------------------------- */
-
-static void accuse_rank(struct why *out, uint32_t rank)
-{
-    if (!out->culprit[rank]++)
-        out->culprits++;
-}
-
-static uint32_t first_of(const uint8_t *ranks, uint32_t size)
-{
-    uint32_t i = 0;
-    while (i < size && !ranks[i])
-        i++;
-    return i;
-}
-
-/* "rank 3 on b", "ranks 2,3 on b", "ranks 0,3". */
-static void name_ranks(const struct why_job *job, const uint8_t *which, char *text, size_t size)
-{
-    uint32_t *list = calloc(job->size ? job->size : 1, sizeof *list), count = 0;
-    const char *host = NULL;
-    bool one_host = true;
-    char ranges[200] = "";
-    for (uint32_t i = 0; list && i < job->size; i++) {
-        if (!which[i])
-            continue;
-        one_host = one_host && job->rank[i].host && (count == 0 || strcmp(host, job->rank[i].host) == 0);
-        host = job->rank[i].host;
-        list[count++] = i;
-    }
-    if (list)
-        where_ranges(list, count, ranges, sizeof ranges);
-    snprintf(text, size, "rank%s %s%s%.64s", count == 1 ? "" : "s", ranges, count && one_host ? " on " : "",
-             count && one_host ? host : "");
-    free(list);
-}
-
-static const Hvd__WhereProcess *process_of(const struct why_rank *r)
-{
-    return r->where && r->where->n_process > 0 ? r->where->process[0] : NULL;
-}
-
-/* The first line of the stack is that of the main thread. */
-static void quote_stack(const struct why_rank *r, char *text, size_t size)
-{
-    const Hvd__WhereProcess *p = process_of(r);
-    int length = p ? (int)strcspn(p->stack, "\n") : 0;
-    text[0] = '\0';
-    if (length > 0)
-        snprintf(text, size, ", at %.*s%s", length < 200 ? length : 200, p->stack, length > 200 ? "..." : "");
-}
-
-/* The rank's own process at both looks, since a process is in the kernel for a moment now and then. */
-static bool has_state(const struct why_rank *r, const char *word)
-{
-    const Hvd__WhereProcess *p = process_of(r);
-    if (!r->host || r->ended)
-        return false;
-    bool before = strcmp(r->state, word) == 0, now = p && strcmp(p->state, word) == 0;
-    return !p ? before : p->pid != r->pid ? now : before && now;
-}
-
-/* The state of a rank that is not where others are: "is stopped", "computes (98 % of a processor), at f < g".
- */
-static void describe_rank(const struct why_job *job, const struct why_rank *r, char *text, size_t size)
-{
-    const Hvd__WhereProcess *p = process_of(r);
-    char stack[256], pid[24] = "";
-    quote_stack(r, stack, sizeof stack);
-    if (!p || p->pid == r->pid)
-        snprintf(pid, sizeof pid, " (pid %u)", r->pid);
-    if (r->host && !r->ended && p && p->pid != r->pid) {
-        int n = snprintf(text, size, "has a process %.32s (pid %u) that ", p->name, p->pid);
-        text += n;
-        size -= (size_t)n;
-    }
-    if (!r->host)
-        snprintf(text, size, "is on a host that has told nothing of it");
-    else if (r->ended)
-        snprintf(text, size, "has ended (%.100s)", r->state);
-    else if (has_state(r, "stopped"))
-        snprintf(text, size, "is stopped%s", pid);
-    else if (has_state(r, "traced"))
-        snprintf(text, size, "is held by a debugger%s", pid);
-    else if (has_state(r, "uninterruptible"))
-        snprintf(text, size, "waits in the kernel%s%.200s%s", p && *p->waits ? " in " : "", p ? p->waits : "",
-                 pid);
-    else if (r->computes >= BUSY)
-        snprintf(text, size, "computes (%.0f %% of a processor)%s%s", 100 * r->computes,
-                 r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
-    else
-        snprintf(text, size, "%s%s%.200s%s",
-                 r->initialized || !job->counted ? "" : "has not called hvd_init; it ",
-                 p && *p->waits ? "waits in " : "is ",
-                 p && *p->waits          ? p->waits
-                 : p && p->pid != r->pid ? p->state
-                                         : r->state,
-                 stack);
-}
-
 static void add_remedy(const struct why_job *job, struct why *out)
 {
-    uint32_t rank = first_of(out->culprit, job->size);
+    uint32_t rank = why_first(out->culprit, job->size);
     const struct why_rank *r = rank < job->size ? &job->rank[rank] : NULL;
-    const Hvd__WhereProcess *p = r ? process_of(r) : NULL;
-    if (r && has_state(r, "stopped"))
+    const Hvd__WhereProcess *p = r ? why_process(r) : NULL;
+    if (r && why_has_state(r, "stopped"))
         snprintf(out->remedy, sizeof out->remedy, "kill -CONT %u on %.64s lets it go on", p ? p->pid : r->pid,
                  r->host);
-    else if (r && has_state(r, "uninterruptible"))
+    else if (r && why_has_state(r, "uninterruptible"))
         snprintf(out->remedy, sizeof out->remedy,
                  "look at the file system or device on %.64s: a process in that state cannot be killed",
                  r->host);
@@ -199,9 +97,9 @@ static bool judge_order(const struct why_job *job, struct why *out)
     char these[300], those[300], time[40], one[200], other[200];
     for (uint32_t i = 0; i < job->size; i++)
         if (few->arrived[i] && many->missing[i])
-            accuse_rank(out, i);
-    name_ranks(job, out->culprit, these, sizeof these);
-    name_ranks(job, many->arrived, those, sizeof those);
+            why_accuse(out, i);
+    why_name_ranks(job, out->culprit, these, sizeof these);
+    why_name_ranks(job, many->arrived, those, sizeof those);
     say_duration(many->ms, time, sizeof time);
     out->verdict = WHY_ORDER;
     snprintf(out->sentence, sizeof out->sentence,
@@ -247,19 +145,19 @@ static const struct why_operation *find_waiting_for(const struct why_job *job, c
 static uint32_t choose_witness(const struct why_job *job, const uint8_t *culprit)
 {
     for (uint32_t i = 0; i < job->size; i++)
-        if (culprit[i] && (job->rank[i].ended || has_state(&job->rank[i], "stopped") ||
-                           has_state(&job->rank[i], "uninterruptible")))
+        if (culprit[i] && (job->rank[i].ended || why_has_state(&job->rank[i], "stopped") ||
+                           why_has_state(&job->rank[i], "uninterruptible")))
             return i;
-    return first_of(culprit, job->size);
+    return why_first(culprit, job->size);
 }
 
 static void say_missing(const struct why_job *job, struct why *out, const struct why_operation *o)
 {
     char names[300], time[40], does[600], operation[200];
     uint32_t witness = choose_witness(job, out->culprit), others = 0;
-    name_ranks(job, out->culprit, names, sizeof names);
+    why_name_ranks(job, out->culprit, names, sizeof names);
     say_duration(o->ms, time, sizeof time);
-    describe_rank(job, &job->rank[witness], does, sizeof does);
+    why_describe(job, &job->rank[witness], does, sizeof does);
     int n = snprintf(out->sentence, sizeof out->sentence, "%u rank%s wait%s%s in %s for %s", o->here,
                      o->here == 1 ? "" : "s", o->here == 1 ? "s" : "", time,
                      name_operation(o, operation, sizeof operation), names);
@@ -283,12 +181,12 @@ static bool judge_missing(const struct why_job *job, struct why *out)
     const struct why_operation *o = root ? find_waiting_for(job, root) : NULL;
     for (uint32_t i = 0; o && i < job->size; i++)
         if (o->missing[i] && root[i])
-            accuse_rank(out, i);
+            why_accuse(out, i);
     free(root);
     if (!o)
         return false;
     out->verdict =
-        has_state(&job->rank[choose_witness(job, out->culprit)], "stopped") ? WHY_STOPPED : WHY_MISSING;
+        why_has_state(&job->rank[choose_witness(job, out->culprit)], "stopped") ? WHY_STOPPED : WHY_MISSING;
     say_missing(job, out, o);
     return true;
 }
@@ -298,7 +196,7 @@ static const struct why_operation *find_wait(const struct why_job *job, uint32_t
 {
     for (size_t i = 0; i < job->operations; i++) {
         const struct why_operation *o = &job->operation[i];
-        if (is_stuck(job, o) && o->arrived[rank] && first_of(o->missing, job->size) < job->size)
+        if (is_stuck(job, o) && o->arrived[rank] && why_first(o->missing, job->size) < job->size)
             return o;
     }
     return NULL;
@@ -326,9 +224,9 @@ static bool judge_circle(const struct why_job *job, struct why *out)
     if (at >= job->size)
         return false;
     for (; !out->culprit[at]; at = find_next(job, find_wait(job, at)))
-        accuse_rank(out, at);
+        why_accuse(out, at);
     uint32_t next = find_next(job, find_wait(job, at));
-    name_ranks(job, out->culprit, names, sizeof names);
+    why_name_ranks(job, out->culprit, names, sizeof names);
     out->verdict = WHY_ORDER;
     snprintf(out->sentence, sizeof out->sentence,
              "%s wait for each other in a circle: rank %u is in %s and waits for rank %u, and so on", names,
@@ -342,7 +240,7 @@ static bool judge_moving(const struct why_job *job, struct why *out)
     const struct why_operation *o = NULL;
     char time[40], operation[200];
     for (size_t i = 0; i < job->operations && !o; i++)
-        if (is_stuck(job, &job->operation[i]) && first_of(job->operation[i].missing, job->size) == job->size)
+        if (is_stuck(job, &job->operation[i]) && why_first(job->operation[i].missing, job->size) == job->size)
             o = &job->operation[i];
     if (!o)
         return false;
@@ -357,29 +255,15 @@ static bool judge_moving(const struct why_job *job, struct why *out)
 
 /* ---- processes ----------------------------------------------------------------------------------------- */
 
-/* The accused, and the state of the first of them. */
-struct accused {
-    char names[300], does[600];
-    uint32_t first;
-};
-
-static struct accused describe_accused(const struct why_job *job, const struct why *out)
-{
-    struct accused a = {.first = first_of(out->culprit, job->size)};
-    name_ranks(job, out->culprit, a.names, sizeof a.names);
-    describe_rank(job, &job->rank[a.first], a.does, sizeof a.does);
-    return a;
-}
-
 static bool judge_state(const struct why_job *job, struct why *out, const char *state,
                         enum why_verdict verdict)
 {
     for (uint32_t i = 0; i < job->size; i++)
-        if (has_state(&job->rank[i], state))
-            accuse_rank(out, i);
+        if (why_has_state(&job->rank[i], state))
+            why_accuse(out, i);
     if (out->culprits == 0)
         return false;
-    struct accused a = describe_accused(job, out);
+    struct why_accused a = why_describe_accused(job, out);
     out->verdict = verdict;
     if (out->culprits == 1)
         snprintf(out->sentence, sizeof out->sentence, "%s %s", a.names, a.does);
@@ -398,10 +282,10 @@ static bool judge_start(const struct why_job *job, struct why *out)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
         if (!job->rank[i].initialized && job->rank[i].host)
-            accuse_rank(out, i);
+            why_accuse(out, i);
     if (out->culprits == 0)
         return false;
-    struct accused a = describe_accused(job, out);
+    struct why_accused a = why_describe_accused(job, out);
     out->verdict = WHY_STARTING;
     snprintf(out->sentence, sizeof out->sentence, "%u of %u ranks wait in hvd_init for %s; rank %u %s",
              started, job->size, a.names, a.first, a.does);
@@ -424,131 +308,13 @@ static bool judge_ended(const struct why_job *job, struct why *out)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
         if (!has_finished(&job->rank[i]))
-            accuse_rank(out, i);
-    struct accused a = describe_accused(job, out);
+            why_accuse(out, i);
+    struct why_accused a = why_describe_accused(job, out);
     out->verdict = WHY_ENDED;
     snprintf(out->sentence, sizeof out->sentence, "%u of %u ranks ha%s finished, and %s ha%s not: rank %u %s",
              finished, job->size, finished == 1 ? "s" : "ve", a.names, out->culprits == 1 ? "s" : "ve",
              a.first, a.does);
     return true;
-}
-
-/* ---- programs without libhvd: stacks ------------------------------------------------------------------- */
-
-/* The outermost function that belongs to a library in which ranks wait for each other. */
-void why_call_of(const char *stack, char *out, size_t size)
-{
-    static const char *const prefix[] = {"MPI_",   "PMPI_", "mpi_",   "PMIx_",  "PMI2_", "PMI_", "nccl",
-                                         "gloo::", "hvd_",  "c10d::", "shmem_", "ompi_", "MPIR_"};
-    size_t line = strcspn(stack, "\n");
-    out[0] = '\0';
-    for (const char *at = stack; at < stack + line;) {
-        const char *end = strstr(at, " < ");
-        size_t length = end && end < stack + line ? (size_t)(end - at) : (size_t)(stack + line - at);
-        for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++)
-            if (strncmp(at, prefix[i], strlen(prefix[i])) == 0)
-                snprintf(out, size, "%.*s", (int)(length < size ? length : size - 1), at);
-        at += length + (end && end < stack + line ? 3 : 1);
-    }
-}
-
-struct calls {
-    char (*call)[CALL_SIZE]; /* [size]; empty: elsewhere, or no stack */
-    uint8_t *known;          /* the rank has a stack */
-};
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* The call that most ranks are in, and how many are. */
-static uint32_t find_common(const struct why_job *job, const struct calls *c, const char **common)
-{
-    const char **sorted = calloc(job->size ? job->size : 1, sizeof *sorted);
-    uint32_t n = 0, most = 0;
-    for (uint32_t i = 0; sorted && i < job->size; i++)
-        if (c->call[i][0])
-            sorted[n++] = c->call[i];
-    if (n > 0)
-        qsort(sorted, n, sizeof *sorted, by_text);
-    for (uint32_t i = 0, next; i < n; i = next) {
-        for (next = i + 1; next < n && strcmp(sorted[i], sorted[next]) == 0; next++)
-            ;
-        if (next - i > most) {
-            most = next - i;
-            *common = sorted[i];
-        }
-    }
-    free(sorted);
-    return most;
-}
-
-/* All ranks with a stack are in one call: some ended before. */
-static bool judge_gone(const struct why_job *job, struct why *out, uint32_t most, const char *common)
-{
-    for (uint32_t i = 0; i < job->size; i++)
-        if (job->rank[i].host && job->rank[i].ended)
-            accuse_rank(out, i);
-    if (out->culprits == 0)
-        return false;
-    struct accused a = describe_accused(job, out);
-    out->verdict = WHY_ENDED;
-    out->guess = true;
-    snprintf(out->sentence, sizeof out->sentence, "%u rank%s in %s, and %s not: rank %u %s", most,
-             most == 1 ? " is" : "s are", common, a.names, a.first, a.does);
-    return true;
-}
-
-static bool judge_calls(const struct why_job *job, struct why *out, const struct calls *c)
-{
-    const char *common = "";
-    uint32_t known = 0, calls = 0, most = find_common(job, c, &common);
-    for (uint32_t i = 0; i < job->size; i++)
-        known += c->known[i];
-    for (uint32_t i = 0; i < job->size; i++)
-        calls += c->call[i][0] != '\0';
-    /* Most ranks are there, or nobody is in another call. */
-    if (most == 0 || (2 * most <= known && most < calls))
-        return false;
-    if (most == known && judge_gone(job, out, most, common))
-        return true;
-    if (most == known) {
-        out->verdict = WHY_UNKNOWN;
-        snprintf(out->sentence, sizeof out->sentence,
-                 "all %u ranks are in %s: the stacks do not say for whom they wait", most, common);
-        return true;
-    }
-    for (uint32_t i = 0; i < job->size; i++)
-        if (c->known[i] && strcmp(c->call[i], common) != 0)
-            accuse_rank(out, i);
-    struct accused a = describe_accused(job, out);
-    out->verdict = WHY_ELSEWHERE;
-    out->guess = true;
-    if (c->call[a.first][0])
-        snprintf(out->sentence, sizeof out->sentence, "%s %s in %s, and the other %u ranks are in %s",
-                 a.names, out->culprits == 1 ? "is" : "are", c->call[a.first], most, common);
-    else
-        snprintf(out->sentence, sizeof out->sentence, "%u rank%s in %s, and %s not: rank %u %s", most,
-                 most == 1 ? " is" : "s are", common, a.names, a.first, a.does);
-    return true;
-}
-
-static bool judge_stacks(const struct why_job *job, struct why *out)
-{
-    struct calls c = {calloc(job->size ? job->size : 1, sizeof *c.call),
-                      calloc(job->size ? job->size : 1, 1)};
-    bool found = c.call && c.known;
-    for (uint32_t i = 0; found && i < job->size; i++) {
-        const Hvd__WhereProcess *p = process_of(&job->rank[i]);
-        c.known[i] = p && p->stack[0];
-        if (c.known[i])
-            why_call_of(p->stack, c.call[i], CALL_SIZE);
-    }
-    found = found && judge_calls(job, out, &c);
-    free(c.call);
-    free(c.known);
-    return found;
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------------ */
@@ -586,7 +352,7 @@ void why_explain_slowness(double computes, double delayed, char *text, size_t si
 {
     if (delayed >= SLOW_SHARE)
         snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * delayed);
-    else if (computes >= BUSY)
+    else if (computes >= WHY_BUSY)
         snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * computes);
     else
         snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * computes);
@@ -625,7 +391,7 @@ static void name_slow_ranks(const struct why_job *job, struct why *out, bool acc
     if (count > 0) {
         const struct why_rank *r = &job->rank[slowest];
         char reason[100];
-        name_ranks(job, slow, names, sizeof names);
+        why_name_ranks(job, slow, names, sizeof names);
         why_explain_slowness(r->computes, r->delayed, reason, sizeof reason);
         snprintf(
             out->sentence + n, sizeof out->sentence - n,
@@ -689,7 +455,7 @@ static bool judge_silence(const struct why_job *job, struct why *out)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
         if (job->rank[i].host && strcmp(job->rank[i].host, job->silent[0]) == 0)
-            accuse_rank(out, i);
+            why_accuse(out, i);
     out->verdict = WHY_SILENT_HOST;
     snprintf(out->sentence, sizeof out->sentence, "host %.64s%s does not answer%s", job->silent[0],
              job->silents > 1 ? " and others" : "",
@@ -704,7 +470,7 @@ static bool judge_deaf(const struct why_job *job, struct why *out)
         return false;
     for (uint32_t i = 0; i < job->size; i++)
         if (job->rank[i].host && strcmp(job->rank[i].host, job->deaf) == 0)
-            accuse_rank(out, i);
+            why_accuse(out, i);
     out->verdict = WHY_DEAF_ENGINE;
     snprintf(out->sentence, sizeof out->sentence,
              "the engine of host %.64s does not answer: it is stopped, or has no processor", job->deaf);
@@ -716,7 +482,7 @@ static void judge_rest(const struct why_job *job, struct why *out)
     uint32_t busy = 0, live = 0;
     for (uint32_t i = 0; i < job->size; i++) {
         live += job->rank[i].host && !job->rank[i].ended;
-        busy += !job->rank[i].ended && job->rank[i].computes >= BUSY;
+        busy += !job->rank[i].ended && job->rank[i].computes >= WHY_BUSY;
     }
     out->verdict = busy > 0 && job->counted ? WHY_WORKING : WHY_UNKNOWN;
     snprintf(out->sentence, sizeof out->sentence, "%s: %u of %u ranks compute%s",
@@ -734,7 +500,7 @@ void why_judge(const struct why_job *job, struct why *out)
                  judge_state(job, out, "stopped", WHY_STOPPED) ||
                  judge_state(job, out, "traced", WHY_STOPPED) || judge_progress(job, out) ||
                  judge_state(job, out, "uninterruptible", WHY_KERNEL) || judge_start(job, out) ||
-                 (job->counted && judge_ended(job, out)) || (!job->counted && judge_stacks(job, out));
+                 (job->counted && judge_ended(job, out)) || (!job->counted && why_judge_outside(job, out));
     if (!found)
         judge_rest(job, out);
     if (out->verdict != WHY_ORDER)

@@ -24,13 +24,17 @@
 #define OPERATIONS_MAX 262144u /* of all ranks; each is a line of some 200 bytes */
 #define EACH_MAX       512u    /* of a rank */
 #define EACH_LEAST     8u
-#define KEPT           20 /* files in the directory of states */
+#define EVENTS_MAX     256u /* of a host */
+#define KEPT           20   /* files in the directory of states */
 #define SUFFIX         ".flight.json"
 
 struct flight_state {
     char path[PATH_MAX];
     FILE *file; /* NULL: not open */
     uint32_t operations, ranks;
+    FILE *events; /* of sessions, which follow the operations; NULL: none have come */
+    char *events_text;
+    size_t events_size;
     int error; /* errno of what failed first */
     bool asked;
 };
@@ -194,6 +198,21 @@ static void write_operation(struct job *j, const struct host *h, const Hvd__Flig
     fprintf(out, ", \"status\": \"%s\"}", status_text(o->status));
 }
 
+/* Behind the operations of all hosts. */
+static void keep_events(struct job *j, struct flight_state *s, const struct host *h, const Hvd__Flight *w)
+{
+    if (!s->events)
+        s->events = open_memstream(&s->events_text, &s->events_size);
+    for (size_t i = 0; s->events && i < w->n_event; i++) {
+        fprintf(s->events, "%s\n{\"host\": ", ftello(s->events) > 0 ? "," : "");
+        json_put_string(s->events, h->label);
+        fprintf(s->events, ", \"pid\": %u, \"time\": %.6f, \"text\": ", w->pid,
+                seconds_at(j, h, w->event[i]->time));
+        json_put_string(s->events, w->event[i]->text);
+        fprintf(s->events, "}");
+    }
+}
+
 static uint32_t most_of_each(const struct job *j)
 {
     uint32_t each = j->plan.size ? OPERATIONS_MAX / j->plan.size : EACH_MAX;
@@ -209,8 +228,11 @@ static const char *on_flight(struct job *j, struct host *h, const Hvd__Control *
         return "nobody has asked for it";
     if (!j->config->elastic && !is_engine(w) && !job_rank_of_host(j, h, w->rank))
         return "that rank is not there";
-    if (mine->told++ > j->room.ranks || w->n_operation > most_of_each(j))
+    if (mine->told++ > j->room.ranks + 1 || w->n_operation > most_of_each(j))
         return "it tells of more operations than were asked for";
+    if (w->n_event > EVENTS_MAX)
+        return "it tells of more events than a session keeps";
+    keep_events(j, s, h, w);
     if (w->n_operation == 0 || s->error || s->operations >= OPERATIONS_MAX)
         return NULL;
     if (!s->file)
@@ -258,16 +280,25 @@ static void ask_hosts(struct job *j)
             host_send(&j->host[i], &m);
 }
 
-static void end_file(struct job *j)
+static void close_file(struct flight_state *s)
 {
-    struct flight_state *s = state_of(j);
-    if (!s->file)
-        return;
-    fprintf(s->file, "\n]}\n");
+    fprintf(s->file, "\n],\n\"events\": [%s\n]}\n", s->events_text ? s->events_text : "");
     bool failed = ferror(s->file) != 0;
     if ((fclose(s->file) != 0 || failed) && s->error == 0)
         s->error = errno ? errno : EIO;
     s->file = NULL;
+}
+
+static void end_file(struct job *j)
+{
+    struct flight_state *s = state_of(j);
+    if (s->events)
+        (void)fclose(s->events);
+    s->events = NULL;
+    if (s->file)
+        close_file(s);
+    free(s->events_text);
+    s->events_text = NULL;
 }
 
 static void say_path(const struct job *j)

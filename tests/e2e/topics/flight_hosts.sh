@@ -16,6 +16,11 @@ assert [last[rank]['host'] for rank in range(4)] == ['$H1', '$H1', '$H2', '$H2']
 # A rank of one host may hear of the end of the other host.
 assert last[2]['status'] == 'ok' and all(last[rank]['status'] in ('pending', 'peer') for rank in (0, 1, 3)), last
 assert last[0]['tensor'] == last[1]['tensor'] == last[3]['tensor'] != last[2]['tensor'], last
+events = {host: [e for e in job['events'] if e['host'] == host] for host in ('$H1', '$H2')}
+for host, own in events.items():
+    assert 5 < len(own) <= 256 and own == sorted(own, key=lambda e: e['time']), own
+    assert any('running' in e['text'].lower() for e in own), own
+assert len(job['events']) == sum(map(len, events.values()))
 # The operation before has ended on all hosts within a moment of one clock.
 before = [[o for o in ops if o['rank'] == rank][last[2]['number'] - 1] for rank in range(4)]
 assert len({o['tensor'] for o in before}) == 1, before

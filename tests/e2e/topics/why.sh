@@ -103,6 +103,60 @@ slow_further_kinds() {
     why broadcast 4 2 '^3 ranks wait for [0-9.]+ s in broadcast "start" for rank 2 on localhost, '
 }
 
+plain() { # KIND RANK SENTENCE
+    start --job-name "plain-$1" -np 4 python3 "$top/tests/e2e/plain.py" "$1" "$2" "$T"
+    until_out 20 ready 4
+    until_true 20 found "plain-$1" "$3" || fail "hvdctl why does not say \"$3\": $(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill "plain-$1" > /dev/null
+    stop_status
+}
+
+guess='^a guess, from outside: 3 ranks wait in recvfrom of a connection, and rank 2 on localhost does not: rank 2'
+
+case_plain_programs() {
+    plain loop 2 "$guess computes \([0-9]+ % of a processor\)"
+    plain pipe 2 "$guess waits in read \(.*\) of a pipe from sh \(pid [0-9]+\), which is stopped"
+    plain exit 2 "$guess has ended \(exit status 0\)"
+    exec 8> "$T/lock.lock"
+    flock 8
+    plain lock 2 "$guess waits in flock \(.*\) of .*/lock.lock, locked by "
+    exec 8>&-
+    plain holder 2 '^a guess, from outside: rank 0 waits in flock \(.*\) of .*/holder.lock, locked by python3.* \(pid [0-9]+\); that is rank 2 on localhost, which waits in .*nanosleep'
+}
+
+slow_further_plain_programs() {
+    plain sleep 2 "$guess waits in .*nanosleep"
+    plain full 2 "$guess waits in write \(.*\) of a pipe to sleep \(pid [0-9]+\)"
+    plain leak 2 "$guess waits in read \(.*\) of a pipe that only this process holds"
+    plain fifo 2 "$guess waits in openat \(.*\) of .*/nobody"
+    plain child 2 "$guess has a process sleep \(pid [0-9]+\) that waits in "
+    plain thread 2 "$guess waits in futex"
+}
+
+# Needs a place to swap to.
+slow_a_rank_that_is_swapped_out() {
+    [ "$(id -u)" = 0 ] && fallocate -l 256M "$T/swap" && chmod 600 "$T/swap" && mkswap "$T/swap" > "$T/why" 2>&1 && swapon "$T/swap" 2> "$T/why" ||
+        skip "no swap file of our own: $(cat "$T/why")"
+    cat > "$T/swap.py" << 'END'
+import mmap, os, socket, time
+if os.environ["RANK"] == "1":
+    memory = mmap.mmap(-1, 150 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(b"x" * len(memory))
+    memory.madvise(21)  # MADV_PAGEOUT
+    print("ready", flush=True)
+    time.sleep(1000)
+with socket.create_server(("127.0.0.1", 0)) as server:
+    server.accept()
+END
+    start --job-name swapped -np 3 python3 "$T/swap.py"
+    until_out 20 ready 1
+    until_true 20 found swapped 'rank 1 on localhost does not: rank 1 waits in .*nanosleep.*, with 0\.[12] GB of its memory swapped out' ||
+        { swapoff "$T/swap"; fail "$(cat "$T/shown")"; }
+    "$CTL" kill swapped > /dev/null
+    stop_status
+    swapoff "$T/swap"
+}
+
 # Without libhvd: what is seen from outside.
 case_a_program_of_another_kind() {
     # shellcheck disable=SC2016

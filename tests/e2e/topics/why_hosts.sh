@@ -62,3 +62,22 @@ print(json.load(sys.stdin)["other_hosts"][0]["session_pid"])')
     "$CTL" kill silent > /dev/null
     stop_status
 }
+
+# Each rank of MPI waits for the other one: the stacks do not say who is wrong, and the connections have nothing to carry.
+slow_a_deadlock_of_mpi() {
+    command -v mpirun.openmpi > /dev/null || skip 'no Open MPI here (apt-get install openmpi-bin)'
+    cat > "$T/recv.py" << 'END'
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.barrier()
+print("ready", flush=True)
+world.recv(source=1 - world.rank)
+END
+    start --job-name recv -np 2 -H "$H1:1,$H2:1" /usr/bin/python3 "$T/recv.py"
+    until_out 30 ready 2
+    sleep 2
+    until_true 20 found recv '^all 2 ranks are in (P?MPI_\w+|mpi_\w+|ompi_\w+): the stacks do not say for whom they wait; their connections have been quiet for [2-9]\.[0-9] s$' ||
+        fail "$(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill recv > /dev/null
+    stop_status
+}

@@ -79,6 +79,41 @@ START_TEST(what_it_waits_for)
 }
 END_TEST
 
+START_TEST(who_holds_a_lock)
+{
+    static const char locks[] = "1: FLOCK  ADVISORY  WRITE 5443 fe:00:10993699 0 EOF\n"
+                                "1: -> FLOCK  ADVISORY  WRITE 5501 fe:00:10993699 0 EOF\n"
+                                "2: POSIX  ADVISORY  READ 77 00:26:180772 0 EOF\n"
+                                "2: -> POSIX  ADVISORY  WRITE 88 00:26:180772 0 EOF\n"
+                                "2: -> POSIX  ADVISORY  WRITE 89 00:26:180772 0 EOF";
+    ck_assert_int_eq(peers_lock_holder(locks, 5501), 5443);
+    ck_assert_int_eq(peers_lock_holder(locks, 88), 77);
+    ck_assert_int_eq(peers_lock_holder(locks, 89), 77);
+    ck_assert_int_eq(peers_lock_holder(locks, 5443), 0);
+    ck_assert_int_eq(peers_lock_holder("", 1), 0);
+    ck_assert_int_eq(peers_lock_holder("garbage\n1: -> \n\n1: FLOCK", 1), 0);
+}
+END_TEST
+
+START_TEST(where_a_connection_leads)
+{
+    static const char four[] = "   1: 0100007F:1F90 0200000A:0FA0 01 000004B0:00000000 01:00000014 00000000  "
+                               "   0        0 4711 2 0 20 4 30 10";
+    static const char six[] =
+        "   0: 00000000000000000000000001000000:0050 B80D0120000000000000000001000000:0FA0 01 "
+        "00000000:00000000 00:00000000 00000000  1000        0 4712 1 0 20 4 30 10 -1";
+    char out[120];
+    peers_parse_tcp(four, 4711, out, sizeof out);
+    ck_assert_str_eq(out, "10.0.0.2:4000, which has not taken 1200 bytes");
+    peers_parse_tcp(six, 4712, out, sizeof out);
+    ck_assert_str_eq(out, "[2001:db8::1]:4000");
+    peers_parse_tcp(four, 4712, out, sizeof out);
+    ck_assert_str_eq(out, "");
+    peers_parse_tcp("  sl  local_address rem_address", 0, out, sizeof out);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
 /* ---- stacks -------------------------------------------------------------------------------------------- */
 
 static const char eu_stack[] = "PID 10 - process\n"
@@ -300,6 +335,8 @@ int main(void)
     tcase_add_loop_test(t, a_stat_line, 0, 7);
     tcase_add_loop_test(t, states_in_words, 0, 8);
     tcase_add_test(t, what_it_waits_for);
+    tcase_add_test(t, who_holds_a_lock);
+    tcase_add_test(t, where_a_connection_leads);
     tcase_add_loop_test(t, what_the_tools_print, 0, 2);
     tcase_add_test(t, py_spys_output);
     tcase_add_test(t, no_stack_in_it);

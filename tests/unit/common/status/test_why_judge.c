@@ -306,6 +306,94 @@ START_TEST(programs_without_libhvd)
 }
 END_TEST
 
+/* Without libhvd, and with no call of a known library on the stacks. */
+static void set_up_plain(const char *waits)
+{
+    set_up();
+    job.counted = false;
+    for (uint32_t i = 0; i < RANKS; i++)
+        process[i].waits = (char *)(uintptr_t)waits;
+}
+
+START_TEST(plain_programs)
+{
+    static char socket[] = "recvfrom (sk_wait_data) of a connection to 10.0.0.2:4000";
+    set_up_plain(socket);
+    process[2].waits = (char *)"";
+    process[2].state = (char *)"running";
+    process[2].stack = (char *)"load < main";
+    rank[2].computes = 0.9;
+    expect_why(
+        WHY_ELSEWHERE, "2",
+        "3 ranks wait in recvfrom of a connection, and rank 2 on b does not: rank 2 computes (90 % of a "
+        "processor), at load < main");
+    ck_assert(why.guess);
+    set_up_plain(socket);
+    process[1].waits = process[3].waits = (char *)"clock_nanosleep";
+    expect_why(
+        WHY_ELSEWHERE, "13",
+        "2 ranks wait in recvfrom of a connection, and ranks 1,3 do not: rank 1 waits in clock_nanosleep, "
+        "at futex < reduce < main");
+    set_up_plain(socket);
+    rank[0].ended = true;
+    rank[0].state = "exit status 0";
+    expect_why(WHY_ENDED, "0",
+               "3 ranks wait in recvfrom of a connection, and rank 0 on a does not: rank 0 has ended (exit "
+               "status 0)");
+}
+END_TEST
+
+START_TEST(plain_programs_that_go_on)
+{
+    static const char unseen[] = "no reason is seen from outside: ";
+    char sentence[100];
+    set_up_plain("recvfrom (sk_wait_data)");
+    snprintf(sentence, sizeof sentence, "%s0 of 4 ranks compute", unseen);
+    expect_why(WHY_UNKNOWN, "", sentence);
+    set_up_plain("");
+    for (uint32_t i = 0; i < RANKS; i++)
+        rank[i].computes = 1;
+    process[1].waits = (char *)"recvfrom"; /* perhaps for a moment */
+    rank[1].computes = 0;
+    snprintf(sentence, sizeof sentence, "%s3 of 4 ranks compute", unseen);
+    expect_why(WHY_UNKNOWN, "", sentence);
+    set_up_plain("clock_nanosleep"); /* ranks that have nothing to do with each other */
+    rank[0].ended = true;
+    snprintf(sentence, sizeof sentence, "%s0 of 3 ranks compute", unseen);
+    expect_why(WHY_UNKNOWN, "", sentence);
+}
+END_TEST
+
+START_TEST(plain_programs_with_locks)
+{
+    set_up_plain("clock_nanosleep");
+    process[0].waits = (char *)"flock of /x, locked by b (pid 101)";
+    process[0].holder = 101;
+    process[1].waits = (char *)"read (pipe_read) of a pipe from c (pid 7)";
+    process[1].holder = 7; /* no rank */
+    expect_why(WHY_ELSEWHERE, "1",
+               "rank 0 waits in flock of /x, locked by b (pid 101); that is rank 1 on a, which waits in read "
+               "(pipe_read) of a pipe from c (pid 7), at futex < reduce < main");
+    set_up_plain("clock_nanosleep");
+    process[0].waits = (char *)"flock of /x, locked by b (pid 101)";
+    process[0].holder = 101;
+    process[1].waits = (char *)"flock of /y, locked by a (pid 100)";
+    process[1].holder = 100;
+    job.has_stacks = false;
+    process[0].stack = process[1].stack = (char *)"";
+    expect_why(
+        WHY_ORDER, "1",
+        "ranks wait for each other in a circle: rank 1 on a waits in flock of /y, locked by a (pid 100)");
+    set_up_plain("clock_nanosleep");
+    process[0].waits = (char *)"flock of /x, locked by vi (pid 102)";
+    process[0].holder = 102; /* a rank of the other host has that number */
+    expect_why(WHY_ELSEWHERE, "0",
+               "3 ranks wait in clock_nanosleep, and rank 0 on a does not: rank 0 waits in flock of /x, "
+               "locked by vi "
+               "(pid 102), at futex < reduce < main");
+}
+END_TEST
+
 START_TEST(calls_in_stacks)
 {
     char call[32];
@@ -336,6 +424,9 @@ int main(void)
     tcase_add_test(t, hosts_and_links);
     tcase_add_test(t, the_kernel);
     tcase_add_test(t, programs_without_libhvd);
+    tcase_add_test(t, plain_programs);
+    tcase_add_test(t, plain_programs_that_go_on);
+    tcase_add_test(t, plain_programs_with_locks);
     tcase_add_test(t, calls_in_stacks);
     suite_add_tcase(suite, t);
     return run_suite(suite);
