@@ -261,6 +261,7 @@ $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 include contrib/install.mk
 include contrib/wheel/wheel.mk
 include contrib/debian/deb.mk
+include contrib/rpm/rpm.mk
 include tests/tests.mk
 include tests/bench/bench.mk
 

@@ -177,7 +177,7 @@ check: ## installs what is missing, builds, runs the tests that a fresh machine 
 	$(provide) build options test
 	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint, check-fresh
-	$(provide) build options test extra frameworks wheel deb fresh
+	$(provide) build options test extra frameworks wheel deb rpm fresh
 	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
 	$(provide) build options test
@@ -232,7 +232,8 @@ check-run:
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
 	@contrib/debian/make.sh $(BUILD) $(VERSION) > /dev/null
-	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel deb frameworks fresh
+	@contrib/rpm/make.sh $(BUILD) $(VERSION) > /dev/null
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel deb rpm frameworks fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
