@@ -46,10 +46,13 @@ module_libs = $(if $(filter $(WHEEL)/%,$@),$(patsubst %,-l:lib%.a,$(2)) $(addpre
 
 WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wformat=2 \
           -Wno-format-nonliteral -Wno-unused-parameter
-CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing -fstack-protector-strong -D_GNU_SOURCE \
+# What makes faults of memory harder to use. No path of the build is in a file, so two builds of one commit are the same.
+HARDEN := -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64% i686%,$(shell $(CC) -dumpmachine)),-fcf-protection) \
+          $(if $(SANITIZE)$(filter -O0,$(OPT)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing $(HARDEN) -ffile-prefix-map=$(CURDIR)/= -D_GNU_SOURCE \
           -DHVD_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -Icollectives $(if $(filter no,$(WITH_NCCL)),-DHVD_WITHOUT_GPU) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
           $(CFLAGS)
-LDFLAGS_ALL = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -Wl,-z,relro -Wl,--as-needed $(LDFLAGS)
+LDFLAGS_ALL = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -Wl,-z,relro,-z,now -Wl,--as-needed $(LDFLAGS)
 
 # Both come as archives too, and those are taken where they are there: two libraries less to load save a quarter of a millisecond at each
 # start of each program (SHARED=1 takes the shared ones). libuv is taken whole, because modules call it through the program.
@@ -151,14 +154,14 @@ $(BUILD)/hvdrun: $(call obj,$(LAUNCHER_SRC))
 $(BUILD)/hvdagent: $(call obj,$(AGENT_SRC))
 $(BUILD)/hvdrun $(BUILD)/hvdagent: $(BUILD)/libcommon.a
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
 $(BUILD)/hvdctl: $(call obj,$(CTL_SRC)) $(BUILD)/libcommon.a
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(UV_LIBS) $(PROTO_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $^ $(UV_LIBS) $(PROTO_LIBS)
 $(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(BUILD)/obj/gen/pack_image.o $(call obj,$(DEVICE_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
 # The modules: .so files that a program opens when a job needs them. A module is left out where its library is not installed, and then
 # a job has no --config-file (yaml), no managed agent (systemd), no Gloo rendezvous, no metrics, no binding (topology), no PMIx.
 # $(call module_rule,NAME,sources,packages,archives,libraries): what stands in a wheel for the packages comes last
@@ -181,7 +184,7 @@ $(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags
 $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
+	$(Q)$(CC) $(LDFLAGS_ALL) -pie -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 
 # What nvcc is to make code for: machine code for those generations that it knows, and PTX of the oldest of them, which the driver
 # makes code of for all others. Sets $code.
@@ -262,6 +265,7 @@ include contrib/install.mk
 include contrib/wheel/wheel.mk
 include contrib/debian/deb.mk
 include contrib/rpm/rpm.mk
+include contrib/release/release.mk
 include tests/tests.mk
 include tests/bench/bench.mk
 

@@ -33,7 +33,7 @@ case_every_file_has_a_test() {
     local file
     for file in "$top"/contrib/*; do
         file=${file##*/}
-        case $file in kubernetes.yaml) continue ;; systemd) continue ;; install.mk | wheel | debian | rpm) continue ;; esac # topics kubernetes, systemd, library; tests/{wheel,deb,rpm}.sh
+        case $file in kubernetes.yaml) continue ;; systemd) continue ;; install.mk | wheel | debian | rpm | release) continue ;; esac # topics kubernetes, systemd, library; tests/{wheel,deb,rpm,release}.sh
         grep -qE "contrib/$file( |\"|\$)" "$top"/tests/e2e/topics/{examples,examples_hosts,slurm}.sh || fail "no test runs contrib/$file"
     done
 }

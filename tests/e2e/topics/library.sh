@@ -21,6 +21,23 @@ case_the_header_in_other_dialects_of_c() {
     done
 }
 
+# PIE, all relocations read-only before main, checked calls of libc, checked stacks; CET in our objects (a file has CET where all of its objects do).
+case_files_are_hardened() {
+    local file
+    [ -z "${E2E_SANITIZE:-}" ] || skip 'built with a sanitizer'
+    for file in "$BUILD"/{hvdrun,hvdagent,hvdctl,libhvd.so} "$BUILD"/modules/*; do
+        readelf -hldn "$file" > "$T/elf" 2>&1 || fail "readelf $file"
+        nm -D "$file" > "$T/symbols"
+        grep -q 'Type: .*DYN' "$T/elf" || fail "$file has a fixed address"
+        grep -q 'GNU_RELRO' "$T/elf" && grep -qE 'BIND_NOW|FLAGS.*NOW' "$T/elf" || fail "$file: relocations can be written to"
+        grep -qE 'GNU_STACK' "$T/elf" && ! grep -A1 'GNU_STACK' "$T/elf" | grep -q RWE || fail "$file: its stack is executable"
+        case $file in */modules/*.so) continue ;; esac # a small module may have nothing to check
+        grep -q '__stack_chk_fail' "$T/symbols" || fail "$file: stacks are not checked"
+        grep -qE '__[a-z]+_chk@' "$T/symbols" || fail "$file: calls of libc are not checked"
+    done
+    case $(uname -m) in x86_64) readelf -n "$BUILD/obj/common/base/err.o" | grep -q 'IBT, SHSTK' || fail 'objects have no CET' ;; esac
+}
+
 installer() { # TARGET
     MAKEFLAGS='' make -C "$top" BUILD="$BUILD" SANITIZE="${E2E_SANITIZE:-}" DESTDIR="$T/root" PREFIX=/opt/hvd "$1" > "$T/make" 2>&1 ||
         fail "make $1: $(tail -n 3 "$T/make")"
