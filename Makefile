@@ -16,6 +16,11 @@ PKG_CONFIG ?= pkg-config
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+# The tools beside the compiler: those of another machine when it compiles for one.
+tool    = $(shell $(CC) -print-prog-name=$(1))
+LD      = $(call tool,ld)
+AR      = $(call tool,ar)
+OBJCOPY = $(call tool,objcopy)
 
 # A plain `make` uses all processors; -j says otherwise.
 ifeq ($(MAKELEVEL)$(filter-out all python,$(MAKECMDGOALS)),0)
@@ -47,9 +52,10 @@ module_libs = $(if $(filter $(WHEEL)/%,$@),$(patsubst %,-l:lib%.a,$(2)) $(addpre
 WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wformat=2 \
           -Wno-format-nonliteral -Wno-unused-parameter
 # What makes faults of memory harder to use. No path of the build is in a file, so two builds of one commit are the same.
-HARDEN := -fstack-protector-strong -fstack-clash-protection $(if $(filter x86_64% i686%,$(shell $(CC) -dumpmachine)),-fcf-protection) \
+X86    := $(filter x86_64%,$(shell $(CC) -dumpmachine))
+HARDEN := -fstack-protector-strong -fstack-clash-protection $(if $(X86),-fcf-protection) \
           $(if $(SANITIZE)$(filter -O0,$(OPT)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
-CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing $(HARDEN) -ffile-prefix-map=$(CURDIR)/= -D_GNU_SOURCE \
+CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing $(HARDEN) -ffile-prefix-map=$(CURDIR)=. -D_GNU_SOURCE \
           -DHVD_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -Icollectives $(if $(filter no,$(WITH_NCCL)),-DHVD_WITHOUT_GPU) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
           $(CFLAGS)
 LDFLAGS_ALL = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -Wl,-z,relro,-z,now -Wl,--as-needed $(LDFLAGS)
@@ -226,13 +232,13 @@ $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map
 $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 	@rm -f $@
 	$(Q)$(LD) -r -o $(BUILD)/obj/libhvd.o $(CLIENT_OBJ)
-	$(Q)objcopy --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
+	$(Q)$(OBJCOPY) --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libhvd.o
 
 # The inner loops, once for each kind of processor: vector code, and no multiplication joined with an addition, so that all give the
 # same bits.
 $(BUILD)/obj/collectives/kernels/reduce_%.o $(BUILD)/obj/collectives/kernels/adasum.o: OPT += -O3 -ffp-contract=off
-ifeq ($(shell uname -m),x86_64)
+ifneq ($(X86),)
 $(BUILD)/obj/collectives/kernels/reduce_avx2.o: override OPT += -mavx2 -mf16c
 $(BUILD)/obj/collectives/kernels/reduce_avx512.o: override OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif

@@ -9,7 +9,7 @@ MAN_NAMES = $(shell awk 'FNR == 1 {here = 1} /^\.Sh/ {here = $$2 == "NAME"} \
     here && $$1 == ".Nm" && FILENAME != "man/" $$2 ".3" {sub("man/", "", FILENAME); print $$2 ":" FILENAME}' man/*.3)
 
 # Symbols for debuggers are left out; `make install STRIP=` leaves them in.
-STRIP      ?= strip
+STRIP      ?= $(call tool,strip)
 strip_all   = $(if $(STRIP),-s --strip-program=$(STRIP))
 
 # The managed agent's units. The files for systemd-sysusers and systemd-tmpfiles lie where these look if systemd looks there. An

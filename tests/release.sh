@@ -28,7 +28,7 @@ git_there() {
 # A clone in which this version has a date in CHANGELOG.md.
 make_clone() {
     git clone -q . "$clone" 2> "$work/why" && git_there checkout -q -b release || fail "$(cat "$work/why")"
-    git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --create --file=- 2> /dev/null | tar -x -C "$clone"
+    contrib/release/source.sh build 2> /dev/null | tar -x -C "$clone"
     sed -i -E "s/^## ${version//./\\.} .*/## $version (2026-01-02)/" "$clone/CHANGELOG.md"
     git_there add -A && git_there commit -q -m "release $version"
 }

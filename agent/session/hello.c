@@ -20,8 +20,9 @@
 #include "common/base/secret.h"
 #include "common/process/module.h"
 
-#define HEARTBEAT_MIN_MS 200
-#define HEARTBEAT_MAX_MS 3600000
+#define HEARTBEAT_MIN_MS  200
+#define HEARTBEAT_MAX_MS  3600000
+#define SHARED_MEMORY_FEW (UINT64_C(64) << 20)
 
 /* ---- Welcome ------------------------------------------------------------------------------------------- */
 
@@ -195,6 +196,18 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     return 0;
 }
 
+/* Containers begin with 64 MiB of it, and programs that find it full are killed by SIGBUS, without a word. */
+static void note_shared_memory(struct session *s, uint32_t ranks)
+{
+    uint64_t bytes = ranks > 1 ? host_shared_memory() : UINT64_MAX;
+    if (bytes <= SHARED_MEMORY_FEW)
+        session_send_notice(
+            s, LOG_WARNING,
+            "/dev/shm has %llu MiB: MPI, NCCL and data loaders of PyTorch may find it full (a container "
+            "gets more with --shm-size 8g, a pod with an emptyDir of medium Memory there)",
+            (unsigned long long)(bytes >> 20));
+}
+
 const char *session_hello(struct session *s, const Hvd__Control *m)
 {
     const Hvd__Hello *h = m->hello;
@@ -215,6 +228,7 @@ const char *session_hello(struct session *s, const Hvd__Control *m)
         session_abort_job(s, false, "%s", e.text);
         return NULL;
     }
+    note_shared_memory(s, ranks_at_most(&s->job, h));
     fsm_post(&s->fsm, EV_HELLO);
     return NULL;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "agent/gpu/gpu.h"
@@ -112,4 +113,10 @@ void host_addresses_free(char **address, size_t count)
     for (size_t i = 0; i < count; i++)
         free(address[i]);
     free(address);
+}
+
+uint64_t host_shared_memory(void)
+{
+    struct statvfs v;
+    return statvfs("/dev/shm", &v) == 0 ? (uint64_t)v.f_blocks * v.f_frsize : UINT64_MAX;
 }

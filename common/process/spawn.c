@@ -106,6 +106,15 @@ struct child {
     pid_t parent;
 };
 
+/* Where the kernel does not put it there. */
+static void enter_cgroup(const struct child *c)
+{
+    int fd = openat(c->s->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, "0", 1) != 1)
+        child_fail(c->s, c->report_fd, SPAWN_CGROUP);
+    close(fd);
+}
+
 static void __attribute__((noreturn)) child_start(const struct child *c)
 {
     child_main(c->s, c->report_fd, c->parent);
@@ -116,7 +125,8 @@ static void __attribute__((noreturn)) child_start(const struct child *c)
 #define SPAWN_COPIES_MEMORY
 #endif
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__)
+#if !defined(SPAWN_COPIES_MEMORY) &&                                                                         \
+    (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__))
 #define SPAWN_COPIES_MEMORY
 #endif
 
@@ -129,15 +139,29 @@ static void drop_handlers(void)
             signal(number, SIG_DFL);
 }
 
-/* In a sandbox of systemd that restricts namespaces there is no clone3, because it cannot look into its
- * arguments. */
-static long clone_the_old_way(const struct clone_args *args, const struct child *child)
+static long clone_with_flags(unsigned long flags, const struct clone_args *args, const struct child *child)
 {
-    long pid = syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, 0, args->pidfd, 0, 0);
+    long pid = syscall(SYS_clone, flags | SIGCHLD, 0, args->pidfd, 0, 0);
     if (pid == 0) {
         drop_handlers();
+        if (child->s->cgroup_fd >= 0)
+            enter_cgroup(child);
         child_start(child);
     }
+    return pid;
+}
+
+/* In a sandbox of systemd that restricts namespaces there is no clone3, because it cannot look into its
+ * arguments. Emulators of another processor (qemu) know no CLONE_PIDFD either: a child that is not waited for
+ * keeps its number, so the descriptor may come later. */
+static long clone_the_old_way(const struct clone_args *args, const struct child *child)
+{
+    long pid = clone_with_flags(CLONE_PIDFD, args, child);
+    if (pid >= 0 || errno != EINVAL)
+        return pid;
+    pid = clone_with_flags(0, args, child);
+    if (pid > 0)
+        *(int *)(uintptr_t)args->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     return pid;
 }
 
@@ -196,7 +220,7 @@ static pid_t clone_child(const struct child *child, int *pidfd)
     };
     /* A traced child stops at any signal; we would stand still with it. */
     long pid = child->s->stop_at_exec ? clone_a_copy(&args, child) : clone_and_start(&args, child);
-    if (pid < 0 && errno == ENOSYS && cgroup_fd < 0)
+    if (pid < 0 && errno == ENOSYS)
         pid = clone_the_old_way(&args, child);
     return (pid_t)pid;
 }
@@ -320,6 +344,9 @@ int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, stru
         return err_set(e, ERR_HOST, "cannot bind rank %u to its processors: %s", f->id, strerror(f->errnum));
     if (f->step == SPAWN_STOP)
         return err_set(e, ERR_HOST, "cannot stop rank %u before its first instruction: ptrace: %s", f->id,
+                       strerror(f->errnum));
+    if (f->step == SPAWN_CGROUP)
+        return err_set(e, ERR_SYSTEM, "cannot put %s into the job's cgroup: %s", s->path,
                        strerror(f->errnum));
     if (f->step != SPAWN_EXEC)
         return err_set(e, ERR_SYSTEM, "cannot prepare descriptors for %s: %s", s->path, strerror(f->errnum));

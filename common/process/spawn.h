@@ -47,7 +47,7 @@ struct spawn {
         .fds = {-1, -1, -1}, .extra_fd = -1, .cgroup_fd = -1, .report_fd = -1                                \
     }
 
-enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC, SPAWN_BIND, SPAWN_STOP };
+enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC, SPAWN_BIND, SPAWN_STOP, SPAWN_CGROUP };
 
 /* Written by the child in one piece (less than PIPE_BUF). */
 struct spawn_failure {

@@ -10,11 +10,7 @@ source=$build/deb/hvdrun-$version
 
 rm -rf "$build/deb"
 mkdir -p "$source"
-if git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
-    git ls-files -z --cached --others --exclude-standard
-else
-    find . -path "./${build#./}" -prune -o -type f -print0
-fi | tar --null --files-from=- --create --file=- | tar --extract --file=- --directory="$source"
+contrib/release/source.sh "$build" | tar --extract --file=- --directory="$source"
 cp -r contrib/debian "$source/debian"
 rm "$source/debian/make.sh" "$source/debian/deb.mk"
 [ "$(cd "$source" && dpkg-parsechangelog -S Version)" = "$version" ] || {

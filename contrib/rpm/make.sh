@@ -11,15 +11,12 @@ top=$build/rpm/top
 
 rm -rf "$build/rpm"
 mkdir -p "$top/SOURCES" "$top/SPECS"
-if git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
-    git ls-files -z --cached --others --exclude-standard
-else
-    find . -path "$1" -prune -o -type f -print0
-fi | tar --null --files-from=- --transform="s,^,hvdrun-$version/," --create --gzip --file="$top/SOURCES/hvdrun-$version.tar.gz"
+contrib/release/source.sh "$1" --transform="s,^,hvdrun-$version/," | gzip -n > "$top/SOURCES/hvdrun-$version.tar.gz"
 cp contrib/rpm/hvdrun.spec "$top/SPECS"
 unchecked=
 rpm -q glibc > /dev/null 2>&1 || unchecked=--nodeps
 rpmbuild $unchecked --quiet -bb --define "_topdir $top" --define "hvd_version $version" --define '_libdir /usr/lib64' \
+    --define '_buildhost localhost' --define 'use_source_date_epoch_as_buildtime 1' --define 'clamp_mtime_to_source_date_epoch 1' \
     --define "_rpmdir $build/rpm" --define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
     "$top/SPECS/hvdrun.spec" > "$build/rpm/build.log" 2>&1 || {
     tail -n 30 "$build/rpm/build.log" >&2

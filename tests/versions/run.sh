@@ -46,7 +46,7 @@ copy_tree() { # TO [COMMIT]
     if [ -n "${2:-}" ]; then
         git archive "$2" | tar -x -C "$1"
     else
-        git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --create --file=- 2> /dev/null | tar -x -C "$1"
+        contrib/release/source.sh "$build" 2> /dev/null | tar -x -C "$1"
     fi
 }
 
