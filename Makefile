@@ -55,7 +55,7 @@ WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes 
 X86    := $(filter x86_64%,$(shell $(CC) -dumpmachine))
 HARDEN := -fstack-protector-strong -fstack-clash-protection $(if $(X86),-fcf-protection) \
           $(if $(SANITIZE)$(filter -O0,$(OPT)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
-CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing $(HARDEN) -ffile-prefix-map=$(CURDIR)=. -D_GNU_SOURCE \
+CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing -ffp-contract=off $(HARDEN) -ffile-prefix-map=$(CURDIR)=. -D_GNU_SOURCE \
           -DHVD_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -Icollectives $(if $(filter no,$(WITH_NCCL)),-DHVD_WITHOUT_GPU) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
           $(CFLAGS)
 LDFLAGS_ALL = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -Wl,-z,relro,-z,now -Wl,--as-needed $(LDFLAGS)
@@ -235,9 +235,9 @@ $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 	$(Q)$(OBJCOPY) --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libhvd.o
 
-# The inner loops, once for each kind of processor: vector code, and no multiplication joined with an addition, so that all give the
-# same bits.
-$(BUILD)/obj/collectives/kernels/reduce_%.o $(BUILD)/obj/collectives/kernels/adasum.o: OPT += -O3 -ffp-contract=off
+# The inner loops, once for each kind of processor: vector code. No multiplication is joined with an addition anywhere (-ffp-contract),
+# so all processors give the same bits.
+$(BUILD)/obj/collectives/kernels/reduce_%.o $(BUILD)/obj/collectives/kernels/adasum.o: OPT += -O3
 ifneq ($(X86),)
 $(BUILD)/obj/collectives/kernels/reduce_avx2.o: override OPT += -mavx2 -mf16c
 $(BUILD)/obj/collectives/kernels/reduce_avx512.o: override OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512

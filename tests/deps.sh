@@ -7,7 +7,8 @@
 # Groups: build (without these nothing is built), options (parts of a build that can be left out: PMIx, the store for Gloo,
 # configuration files, binding, the managed agent, the Python package), test (everything that a test of `make check` calls, PyTorch, other people's
 # launchers and MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (for check-frameworks and the slow tests), wheel (make wheel and its
-# test), deb (make deb and its test), rpm (likewise), release (its test; deb, rpm and wheel too), fresh (new roots of Debian).
+# test), deb (make deb and its test), rpm (likewise), release (its test; deb, rpm and wheel too), cross (another
+# machine), fresh (new roots of Debian).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -114,6 +115,9 @@ for group in "${@:-build}"; do
         ;;
     rpm)
         need_program rpmbuild rpm
+        need_program mmdebstrap mmdebstrap
+        ;;
+    cross)
         need_program mmdebstrap mmdebstrap
         ;;
     release)

@@ -4,7 +4,7 @@
 #   BUILD=build tests/run.sh SUITE,SUITE...+SUITE... ...
 #
 # The suites: unit sim structure e2e e2e-all faults-quick faults soak countdown countdown-all lint asan tsan fuzz fuzz-programs
-# compatible gpu-bundle fresh python python-all frameworks wheel deb rpm release versions; e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are
+# compatible gpu-bundle fresh python python-all frameworks wheel deb rpm release versions cross; e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are
 # run one after the other. One with `+` in it is lanes beside one another, as most of the tests' time is waiting; what is measured in
 # milliseconds stands in a lane alone.
 #
@@ -205,6 +205,7 @@ suite() { # NAME
     deb) tests/deb.sh ;;
     rpm) tests/rpm.sh ;;
     release) tests/release.sh ;;
+    cross) tests/cross.sh ;;
     versions) tests/versions/run.sh ;;
     fuzz-programs) tests/fuzz/run.sh ;;
     compatible) tests/compatible/run.sh ;;

@@ -177,7 +177,7 @@ check: ## installs what is missing, builds, runs the tests that a fresh machine 
 	$(provide) build options test
 	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint, check-fresh
-	$(provide) build options test extra frameworks wheel deb rpm release fresh
+	$(provide) build options test extra frameworks wheel deb rpm release cross fresh
 	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
 	$(provide) build options test
@@ -206,6 +206,9 @@ soak: ## 500 jobs in a row leave the machine as it was; SOAK_JOBS and SOAK_SECON
 check-compatible: ## options, exit statuses, reports, variables and libhvd's ABI are those of an older commit; BASE=COMMIT for another
 	$(provide) build options test
 	@$(MAKE) $(quietly) compatible-run
+check-cross: ## another machine: built with a cross compiler (aarch64), its unit tests and a training run under an emulator; root, mmdebstrap
+	$(provide) cross
+	@$(TESTED_BY) tests/run.sh cross
 check-versions: ## programs of the releases of the window, and of a fabricated later one, beside those of this tree: docs/upgrading.md
 	$(provide) build options
 	@$(TESTED_BY) tests/run.sh versions
@@ -236,7 +239,7 @@ check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
 	@contrib/debian/make.sh $(BUILD) $(VERSION) > /dev/null
 	@contrib/rpm/make.sh $(BUILD) $(VERSION) > /dev/null
-	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel deb rpm release versions frameworks fresh
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel deb rpm release versions cross frameworks fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -298,5 +301,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-versions check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run check-frameworks frameworks-run \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-wheel wheel-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-compatible compatible-run check-cross check-versions check-asan asan-run asan-parts asan-tests asan-python check-python check-python-asan python-run check-frameworks frameworks-run \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

@@ -192,7 +192,7 @@ static int confirm_guess(const struct ctl_job *job, struct why_look *l, struct e
 {
     const struct timespec pause = {0, CONFIRM_MS * 1000000};
     for (int i = 0; l->why.guess && i < CONFIRMS; i++) {
-        struct why_look again = {.now = {NULL, 0, 0}};
+        struct why_look again = {.before = l->before, .now = {NULL, 0, 0}};
         struct ctl_answers answers = {NULL, 0};
         nanosleep(&pause, NULL);
         int rc = look_at(job, true, &answers, &again.now, e) < 0 ? -1 : why_find(&again, e);
@@ -202,7 +202,7 @@ static int confirm_guess(const struct ctl_job *job, struct why_look *l, struct e
             l->why.guess = false;
             l->why.verdict = WHY_HEALTHY;
             snprintf(l->why.sentence, sizeof l->why.sentence,
-                     "the ranks go on: their stacks show other calls at another moment");
+                     "the ranks seem to go on: at another moment they are in other calls");
         }
         why_free(&again);
         free((void *)(uintptr_t)again.now.host);

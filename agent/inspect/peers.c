@@ -109,6 +109,10 @@ static void find_pipe(struct inspected_process *p, long fd, const char *pipe)
         add_text(p, " of a pipe that only this process holds");
         return;
     }
+    if (other == getpid()) { /* the session has the other ends of the standard streams */
+        add_text(p, reads ? " of its standard input" : ": hvdrun has not taken its output");
+        return;
+    }
     add_text(p, " of a pipe %s ", reads ? "from" : "to");
     add_process(p, other);
     p->holder = other;

@@ -123,7 +123,7 @@ bool inspect_parse_wait(const char *syscall_text, const char *wchan, char *out, 
         for_children = calls[i].for_children;
     }
     if (wchan[0] && strcmp(wchan, "0") != 0)
-        snprintf(function, sizeof function, "%.*s", (int)strcspn(wchan, "\n"), wchan);
+        snprintf(function, sizeof function, "%.*s", (int)strcspn(wchan, ".\n"), wchan); /* f.isra.0 is f */
     if (!name[0])
         for_children = strcmp(function, "do_wait") == 0;
     if (name[0] && function[0])

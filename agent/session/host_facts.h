@@ -12,7 +12,8 @@ uint32_t host_slots(const char *visible);
  * number: between now and the moment when a worker binds one lies the start of all hosts. Returns how many
  * were found, of the `count` wanted. */
 size_t host_free_ports(uint32_t *port, size_t count);
-/* Bytes of the file system behind /dev/shm; UINT64_MAX: not known. libhvd does not use it, other libraries do. */
+/* Bytes of the file system behind /dev/shm; UINT64_MAX: not known. libhvd does not use it, other libraries
+ * do. */
 uint64_t host_shared_memory(void);
 /* The names of the interfaces that have these addresses, in their order, each once, by comma; lo when there
  * is no address. Names without room are left out. */

@@ -106,7 +106,7 @@ struct child {
     pid_t parent;
 };
 
-/* Where the kernel does not put it there. */
+/* For a kernel that does not put the child there. */
 static void enter_cgroup(const struct child *c)
 {
     int fd = openat(c->s->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);

@@ -255,24 +255,6 @@ static bool judge_moving(const struct why_job *job, struct why *out)
 
 /* ---- processes ----------------------------------------------------------------------------------------- */
 
-static bool judge_state(const struct why_job *job, struct why *out, const char *state,
-                        enum why_verdict verdict)
-{
-    for (uint32_t i = 0; i < job->size; i++)
-        if (why_has_state(&job->rank[i], state))
-            why_accuse(out, i);
-    if (out->culprits == 0)
-        return false;
-    struct why_accused a = why_describe_accused(job, out);
-    out->verdict = verdict;
-    if (out->culprits == 1)
-        snprintf(out->sentence, sizeof out->sentence, "%s %s", a.names, a.does);
-    else
-        snprintf(out->sentence, sizeof out->sentence, "%s cannot go on: rank %u %s", a.names, a.first,
-                 a.does);
-    return true;
-}
-
 static bool judge_start(const struct why_job *job, struct why *out)
 {
     uint32_t started = 0;
@@ -477,6 +459,21 @@ static bool judge_deaf(const struct why_job *job, struct why *out)
     return true;
 }
 
+/* Perhaps the others wait for what these ranks should have done. */
+static void add_ended(const struct why_job *job, char *text, size_t size)
+{
+    uint8_t *ended = calloc(job->size ? job->size : 1, 1);
+    uint32_t count = 0;
+    char names[300];
+    for (uint32_t i = 0; ended && i < job->size; i++)
+        count += ended[i] = job->rank[i].host && job->rank[i].ended;
+    if (count > 0) {
+        why_name_ranks(job, ended, names, sizeof names);
+        snprintf(text, size, "; %s ha%s ended", names, count == 1 ? "s" : "ve");
+    }
+    free(ended);
+}
+
 static void judge_rest(const struct why_job *job, struct why *out)
 {
     uint32_t busy = 0, live = 0;
@@ -488,6 +485,7 @@ static void judge_rest(const struct why_job *job, struct why *out)
     snprintf(out->sentence, sizeof out->sentence, "%s: %u of %u ranks compute%s",
              job->counted ? "no rank waits for another in libhvd" : "no reason is seen from outside", busy,
              live, job->has_stacks || job->counted ? "" : ", and there are no stacks");
+    add_ended(job, out->sentence + strlen(out->sentence), sizeof out->sentence - strlen(out->sentence));
     if (!job->has_stacks)
         snprintf(out->remedy, sizeof out->remedy,
                  "with elfutils (eu-stack) or gdb on the hosts, stacks say more");
@@ -497,10 +495,11 @@ void why_judge(const struct why_job *job, struct why *out)
 {
     bool found = judge_silence(job, out) || judge_deaf(job, out) || judge_missing(job, out) ||
                  judge_order(job, out) || judge_circle(job, out) || judge_moving(job, out) ||
-                 judge_state(job, out, "stopped", WHY_STOPPED) ||
-                 judge_state(job, out, "traced", WHY_STOPPED) || judge_progress(job, out) ||
-                 judge_state(job, out, "uninterruptible", WHY_KERNEL) || judge_start(job, out) ||
-                 (job->counted && judge_ended(job, out)) || (!job->counted && why_judge_outside(job, out));
+                 why_judge_state(job, out, "stopped", WHY_STOPPED) ||
+                 why_judge_state(job, out, "traced", WHY_STOPPED) || judge_progress(job, out) ||
+                 (job->counted && why_judge_state(job, out, "uninterruptible", WHY_KERNEL)) ||
+                 judge_start(job, out) || (job->counted && judge_ended(job, out)) ||
+                 (!job->counted && why_judge_outside(job, out));
     if (!found)
         judge_rest(job, out);
     if (out->verdict != WHY_ORDER)

@@ -8,7 +8,7 @@
 #include "common/status/why_parts.h"
 
 #define CALL_SIZE 80
-#define QUIET_MS  1000
+#define QUIET_MS  2000
 
 /* ---- programs without libhvd: stacks ------------------------------------------------------------------- */
 
@@ -77,6 +77,19 @@ static bool judge_gone(const struct why_job *job, struct why *out, uint32_t most
     return true;
 }
 
+/* Each rank has connections, and data went over them a moment ago. */
+static bool has_traffic(const struct why_job *job)
+{
+    uint32_t moving = 0;
+    for (uint32_t i = 0; i < job->size; i++) {
+        const Hvd__WhereProcess *p = job->rank[i].ended ? NULL : why_process(&job->rank[i]);
+        if (p && (p->connections == 0 || where_quiet_ms(p) >= QUIET_MS))
+            return false;
+        moving += p != NULL;
+    }
+    return moving > 1;
+}
+
 /* The least time for which the connections of any rank have been quiet, if there are connections. */
 static void say_quiet(const struct why_job *job, char *text, size_t size)
 {
@@ -92,26 +105,10 @@ static void say_quiet(const struct why_job *job, char *text, size_t size)
         snprintf(text, size, "; their connections have been quiet for %.1f s", (double)quiet / 1e3);
 }
 
-static bool judge_calls(const struct why_job *job, struct why *out, const struct calls *c)
+/* Most ranks are in one call, and these are not. */
+static bool say_elsewhere(const struct why_job *job, struct why *out, const struct calls *c, uint32_t most,
+                          const char *common)
 {
-    const char *common = "";
-    uint32_t known = 0, calls = 0, most = find_common(job, c, &common);
-    for (uint32_t i = 0; i < job->size; i++)
-        known += c->known[i];
-    for (uint32_t i = 0; i < job->size; i++)
-        calls += c->call[i][0] != '\0';
-    /* Most ranks are there, or nobody is in another call. */
-    if (most == 0 || (2 * most <= known && most < calls))
-        return false;
-    if (most == known && judge_gone(job, out, most, common))
-        return true;
-    if (most == known) {
-        out->verdict = WHY_UNKNOWN;
-        int n = snprintf(out->sentence, sizeof out->sentence,
-                         "all %u ranks are in %s: the stacks do not say for whom they wait", most, common);
-        say_quiet(job, out->sentence + n, sizeof out->sentence - (size_t)n);
-        return true;
-    }
     for (uint32_t i = 0; i < job->size; i++)
         if (c->known[i] && strcmp(c->call[i], common) != 0)
             why_accuse(out, i);
@@ -122,9 +119,101 @@ static bool judge_calls(const struct why_job *job, struct why *out, const struct
         snprintf(out->sentence, sizeof out->sentence, "%s %s in %s, and the other %u ranks are in %s",
                  a.names, out->culprits == 1 ? "is" : "are", c->call[a.first], most, common);
     else
-        snprintf(out->sentence, sizeof out->sentence, "%u rank%s in %s, and %s not: rank %u %s", most,
-                 most == 1 ? " is" : "s are", common, a.names, a.first, a.does);
+        snprintf(out->sentence, sizeof out->sentence, "%u rank%s in %s, and %s %s not: rank %u %.400s", most,
+                 most == 1 ? " is" : "s are", common, a.names, out->culprits == 1 ? "is" : "are", a.first,
+                 a.does);
     return true;
+}
+
+/* Some ranks are in calls of the library, though not in the same one, and the accused are in none. */
+static bool judge_callers(const struct why_job *job, struct why *out, const struct calls *c, uint32_t known,
+                          uint32_t calls, const char *one)
+{
+    if (2 * calls < known || calls == known)
+        return false;
+    for (uint32_t i = 0; i < job->size; i++)
+        if (c->known[i] && !c->call[i][0])
+            why_accuse(out, i);
+    struct why_accused a = why_describe_accused(job, out);
+    out->verdict = WHY_ELSEWHERE;
+    out->guess = true;
+    snprintf(out->sentence, sizeof out->sentence,
+             "%u rank%s in calls such as %s, and %s %s in none: rank %u %.400s", calls,
+             calls == 1 ? " is" : "s are", one, a.names, out->culprits == 1 ? "is" : "are", a.first, a.does);
+    return true;
+}
+
+/* The operation of gloo that any thread is in, "gloo::broadcast"; transport and the like are not one. */
+static void find_operation(const char *stack, char *out, size_t size)
+{
+    static const char prefix[] = "gloo::";
+    out[0] = '\0';
+    for (const char *at = strstr(stack, prefix); at && !out[0]; at = strstr(at + 1, prefix)) {
+        size_t length = strcspn(at, " (<\n"), more = strcspn(at + sizeof prefix - 1, ":");
+        if (sizeof prefix - 1 + more >= length)
+            snprintf(out, size, "%.*s", (int)length, at);
+    }
+}
+
+/* All main threads wait in one call. A thread that works for them shows the operation: few ranks have another
+ * one. */
+static bool judge_threads(const struct why_job *job, struct why *out, uint32_t known)
+{
+    struct calls c = {calloc(job->size ? job->size : 1, sizeof *c.call), NULL};
+    const char *common = "";
+    uint32_t most = 0, none = 0;
+    for (uint32_t i = 0; c.call && i < job->size; i++) {
+        const Hvd__WhereProcess *p = why_process(&job->rank[i]);
+        if (p)
+            find_operation(p->stack, c.call[i], CALL_SIZE);
+        none += p && !c.call[i][0];
+    }
+    if (c.call)
+        most = find_common(job, &c, &common);
+    if (none >= most) /* most ranks have no thread with an operation */
+        common = "";
+    most = none >= most ? none : most;
+    for (uint32_t i = 0; 2 * most > known && most < known && i < job->size; i++)
+        if (why_process(&job->rank[i]) && !job->rank[i].ended && strcmp(c.call[i], common) != 0)
+            why_accuse(out, i);
+    if (out->culprits > 0) {
+        char names[300];
+        uint32_t first = why_first(out->culprit, job->size);
+        why_name_ranks(job, out->culprit, names, sizeof names);
+        out->verdict = WHY_ELSEWHERE;
+        out->guess = true;
+        snprintf(out->sentence, sizeof out->sentence,
+                 "%s %s a thread in %s, and the other %u ranks have %s%s", names,
+                 out->culprits == 1 ? "has" : "have", c.call[first][0] ? c.call[first] : "no such call", most,
+                 common[0] ? "one in " : "none", common);
+    }
+    free(c.call);
+    return out->culprits > 0;
+}
+
+static bool judge_calls(const struct why_job *job, struct why *out, const struct calls *c)
+{
+    const char *common = "";
+    uint32_t known = 0, calls = 0, most = find_common(job, c, &common);
+    for (uint32_t i = 0; i < job->size; i++) {
+        known += c->known[i];
+        calls += c->call[i][0] != '\0';
+    }
+    if (most == 0)
+        return false;
+    if (most == known && (judge_gone(job, out, most, common) || judge_threads(job, out, known)))
+        return true;
+    if (most == known) {
+        out->verdict = WHY_UNKNOWN;
+        int n = snprintf(out->sentence, sizeof out->sentence,
+                         "all %u ranks are in %s: the stacks do not say for whom they wait", most, common);
+        say_quiet(job, out->sentence + n, sizeof out->sentence - (size_t)n);
+        return true;
+    }
+    /* Most ranks are there, or nobody is in another call. */
+    if (2 * most <= known && most < calls)
+        return judge_callers(job, out, c, known, calls, common);
+    return say_elsewhere(job, out, c, most, common);
 }
 
 static bool judge_stacks(const struct why_job *job, struct why *out)
@@ -214,8 +303,7 @@ static bool name_wait(const struct why_rank *r, char *out, size_t size)
 /* Is it a wait for another process, perhaps of another host? */
 static bool is_wait_for_others(const char *call)
 {
-    static const char *const begins[] = {"recv",     "poll",   "ppoll",  "select",
-                                         "pselect6", "epoll_", "accept", "send"};
+    static const char *const begins[] = {"recv", "poll", "ppoll", "select", "pselect6", "epoll_", "send"};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         if (strncmp(call, begins[i], strlen(begins[i])) == 0)
             return true;
@@ -284,7 +372,45 @@ static bool judge_unlike(const struct why_job *job, struct why *out)
     return found;
 }
 
+/* Nobody is accused while each rank moves data: a rank may be slow, and the others wait for it at each
+ * step. */
+static void pardon_movers(const struct why_job *job, struct why *out)
+{
+    char found[WHY_SENTENCE];
+    if (!out->guess || !has_traffic(job))
+        return;
+    snprintf(found, sizeof found, "%s", out->sentence);
+    memset(out->culprit, 0, job->size);
+    out->culprits = 0;
+    out->guess = false;
+    out->verdict = WHY_HEALTHY;
+    snprintf(out->sentence, sizeof out->sentence,
+             "the ranks seem to go on, since data goes over their connections; at this moment %.900s", found);
+}
+
+/* Calls that ranks wait in say little about a job that moves data. */
+static bool judge_traffic(const struct why_job *job, struct why *out)
+{
+    if (!has_traffic(job))
+        return false;
+    out->verdict = WHY_HEALTHY;
+    snprintf(out->sentence, sizeof out->sentence,
+             "the ranks seem to go on: a moment ago data went over the connections of each of them");
+    return true;
+}
+
+/* A rank that writes a file is in the kernel now and then, too. */
+static bool judge_kernel(const struct why_job *job, struct why *out)
+{
+    out->guess = why_judge_state(job, out, "uninterruptible", WHY_KERNEL);
+    return out->guess;
+}
+
 bool why_judge_outside(const struct why_job *job, struct why *out)
 {
-    return judge_stacks(job, out) || judge_holders(job, out) || judge_unlike(job, out);
+    bool by_stacks = judge_stacks(job, out);
+    if (by_stacks)
+        pardon_movers(job, out);
+    return by_stacks || judge_holders(job, out) || judge_traffic(job, out) || judge_kernel(job, out) ||
+           judge_unlike(job, out);
 }

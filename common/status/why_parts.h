@@ -28,6 +28,9 @@ bool why_has_state(const struct why_rank *r, const char *word);
 void why_describe(const struct why_job *job, const struct why_rank *r, char *text, size_t size);
 struct why_accused why_describe_accused(const struct why_job *job, const struct why *out);
 
+/* Accuses the ranks in that state. true: there are some. */
+bool why_judge_state(const struct why_job *job, struct why *out, const char *state, enum why_verdict verdict);
+
 /* ---- programs without libhvd (why_outside.c) ----------------------------------------------------------- */
 
 /* true: there is a reason. */

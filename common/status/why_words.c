@@ -6,6 +6,8 @@
 
 #include "common/status/where_text.h"
 
+#define STACK_QUOTED 160 /* bytes, and the function that goes beyond */
+
 void why_accuse(struct why *out, uint32_t rank)
 {
     if (!out->culprit[rank]++)
@@ -46,14 +48,37 @@ const Hvd__WhereProcess *why_process(const struct why_rank *r)
     return r->where && r->where->n_process > 0 ? r->where->process[0] : NULL;
 }
 
+/* Functions that say nothing: those of an interpreter between the program's own, and those before main. */
+static bool is_noise(const char *frame, size_t length)
+{
+    static const char *const begins[] = {"? in ",        "_Py",        "Py",          "run_mod",
+                                         "pyrun_",       "method_vec", "cfunction_",  "vectorcall",
+                                         "__libc_start", "_start",     "sock_call_ex"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(frame, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return length == 0 || (length == 1 && *frame == '?');
+}
+
 /* The first line of the stack is that of the main thread. */
 static void quote_stack(const struct why_rank *r, char *text, size_t size)
 {
     const Hvd__WhereProcess *p = why_process(r);
-    int length = p ? (int)strcspn(p->stack, "\n") : 0;
+    const char *at = p ? p->stack : "", *end = at + strcspn(at, "\n");
+    size_t used = 0;
     text[0] = '\0';
-    if (length > 0)
-        snprintf(text, size, ", at %.*s%s", length < 200 ? length : 200, p->stack, length > 200 ? "..." : "");
+    for (const char *next; at < end; at = next) {
+        const char *stop = strstr(at, " < ");
+        size_t length = stop && stop < end ? (size_t)(stop - at) : (size_t)(end - at);
+        next = stop && stop < end ? stop + 3 : end;
+        if (is_noise(at, length))
+            continue;
+        if (used + length + 8 > size || used > STACK_QUOTED) {
+            snprintf(text + used, size - used, " < ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? " < " : ", at ", (int)length, at);
+    }
 }
 
 /* The rank's own process at both looks, since a process is in the kernel for a moment now and then. */
@@ -94,6 +119,10 @@ void why_describe(const struct why_job *job, const struct why_rank *r, char *tex
     else if (why_has_state(r, "uninterruptible"))
         snprintf(text, size, "waits in the kernel%s%.360s%s%s", p && *p->waits ? " in " : "",
                  p ? p->waits : "", pid, swapped);
+    else if (r->computes >= WHY_BUSY && p && *p->waits && !p->holder)
+        snprintf(text, size,
+                 "computes (%.0f %% of a processor) beside its main thread, which waits in %.200s%s%s",
+                 100 * r->computes, p->waits, swapped, stack);
     else if (r->computes >= WHY_BUSY && !(p && p->holder))
         snprintf(text, size, "computes (%.0f %% of a processor)%s%s%s", 100 * r->computes, swapped,
                  r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
@@ -113,4 +142,21 @@ struct why_accused why_describe_accused(const struct why_job *job, const struct 
     why_name_ranks(job, out->culprit, a.names, sizeof a.names);
     why_describe(job, &job->rank[a.first], a.does, sizeof a.does);
     return a;
+}
+
+bool why_judge_state(const struct why_job *job, struct why *out, const char *state, enum why_verdict verdict)
+{
+    for (uint32_t i = 0; i < job->size; i++)
+        if (why_has_state(&job->rank[i], state))
+            why_accuse(out, i);
+    if (out->culprits == 0)
+        return false;
+    struct why_accused a = why_describe_accused(job, out);
+    out->verdict = verdict;
+    if (out->culprits == 1)
+        snprintf(out->sentence, sizeof out->sentence, "%s %s", a.names, a.does);
+    else
+        snprintf(out->sentence, sizeof out->sentence, "%s cannot go on: rank %u %s", a.names, a.first,
+                 a.does);
+    return true;
 }

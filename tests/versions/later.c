@@ -1,5 +1,5 @@
-/* A later release for tests: each message that it sends has one more field, at every depth. It is compiled into
- * common/, and the linker lets these functions stand before those of protobuf-c (--wrap). */
+/* A later release for tests: each message that it sends has one more field, at every depth. It is compiled
+ * into common/, and the linker lets these functions stand before those of protobuf-c (--wrap). */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -25,7 +25,8 @@ static void set_later(ProtobufCMessage *message, bool there)
     for (unsigned i = 0; type && i < type->n_fields; i++) {
         const ProtobufCFieldDescriptor *field = &type->fields[i];
         uint8_t *base = (uint8_t *)message, *at = base + field->offset;
-        bool many = field->label == PROTOBUF_C_LABEL_REPEATED, one_of = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
+        bool many = field->label == PROTOBUF_C_LABEL_REPEATED,
+             one_of = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
         size_t count = many ? *(size_t *)(void *)(base + field->quantifier_offset) : 1;
         if (field->type != PROTOBUF_C_TYPE_MESSAGE ||
             (one_of && *(uint32_t *)(void *)(base + field->quantifier_offset) != field->id))

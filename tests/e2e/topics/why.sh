@@ -51,7 +51,7 @@ case_the_beginning_and_the_end() {
 }
 
 case_a_job_that_goes_on() {
-    why healthy 4 2 '^the job goes on: [0-9]+ operations ended in the last [0-9.]+ s; no rank is much slower '
+    why healthy 4 2 '^the job goes on: [0-9]+ operations ended in the last [0-9.]+ s($|; no rank is much slower )'
     start --job-name json -np 2 "$CULPRIT" healthy 0
     until_out 20 ready 2
     "$CTL" why json --json > "$T/shown"

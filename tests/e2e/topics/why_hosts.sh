@@ -44,7 +44,7 @@ slow_a_rank_that_has_not_begun() {
 }
 
 case_a_job_that_goes_on() {
-    why healthy 0 '^the job goes on: [0-9]+ operations ended in the last [0-9.]+ s; no rank is much slower '
+    why healthy 0 '^the job goes on: [0-9]+ operations ended in the last [0-9.]+ s($|; no rank is much slower )'
 }
 
 # The session of the other host is stopped: nobody there answers.

@@ -294,7 +294,7 @@ START_TEST(programs_without_libhvd)
     rank[3].computes = 0.6;
     expect_why(
         WHY_ELSEWHERE, "3",
-        "3 ranks are in PMPI_Allreduce, and rank 3 on b not: rank 3 computes (60 % of a processor), at "
+        "3 ranks are in PMPI_Allreduce, and rank 3 on b is not: rank 3 computes (60 % of a processor), at "
         "fread < load < main");
     ck_assert(why.guess);
     set_up();
@@ -359,7 +359,7 @@ START_TEST(plain_programs_that_go_on)
     expect_why(WHY_UNKNOWN, "", sentence);
     set_up_plain("clock_nanosleep"); /* ranks that have nothing to do with each other */
     rank[0].ended = true;
-    snprintf(sentence, sizeof sentence, "%s0 of 3 ranks compute", unseen);
+    snprintf(sentence, sizeof sentence, "%s0 of 3 ranks compute; rank 0 on a has ended", unseen);
     expect_why(WHY_UNKNOWN, "", sentence);
 }
 END_TEST
@@ -391,6 +391,98 @@ START_TEST(plain_programs_with_locks)
                "3 ranks wait in clock_nanosleep, and rank 0 on a does not: rank 0 waits in flock of /x, "
                "locked by vi "
                "(pid 102), at futex < reduce < main");
+}
+END_TEST
+
+/* The calls differ, and one rank is in none; then all main threads wait in one call, and a thread tells. */
+START_TEST(calls_that_differ)
+{
+    static const char *const stack[] = {"poll < PMPI_Recv < main", "poll < PMPI_Reduce < main",
+                                        "poll < PMPI_Bcast < main", "work < main"};
+    set_up_plain("");
+    for (int i = 0; i < RANKS; i++)
+        process[i].stack = (char *)(uintptr_t)stack[i];
+    expect_why(WHY_ELSEWHERE, "3",
+               "3 ranks are in calls such as PMPI_Bcast, and rank 3 on b is in none: rank 3 is sleeping, at "
+               "work < main");
+    ck_assert(why.guess);
+    set_up_plain("futex");
+    for (int i = 0; i < RANKS; i++)
+        process[i].stack =
+            (char *)(i == 3
+                         ? "wait < c10d::Work::wait < main\npoll < gloo::transport::tcp::waitRecv < "
+                           "gloo::broadcast < run"
+                         : "wait < c10d::Work::wait < main\npoll < gloo::transport::tcp::Loop::run < loop");
+    expect_why(WHY_ELSEWHERE, "3",
+               "rank 3 on b has a thread in gloo::broadcast, and the other 3 ranks have none");
+    for (int i = 0; i < RANKS; i++) {
+        process[i].connections = 2;
+        process[i].received_ms = 4000 + 100 * (uint32_t)i;
+        process[i].sent_ms = 5000;
+        process[i].stack = (char *)"poll < PMPI_Barrier < main";
+    }
+    memset(culprit, 0, sizeof culprit);
+    why = (struct why){.culprit = culprit};
+    expect_why(WHY_UNKNOWN, "",
+               "all 4 ranks are in PMPI_Barrier: the stacks do not say for whom they wait; their connections "
+               "have been "
+               "quiet for 4.0 s");
+}
+END_TEST
+
+/* Data goes over the connections of all: calls say little then, and a rank in the kernel even less. */
+START_TEST(jobs_that_move_data)
+{
+    set_up_plain("clock_nanosleep");
+    for (int i = 0; i < RANKS; i++) {
+        process[i].connections = 1;
+        process[i].received_ms = 300;
+        process[i].sent_ms = 2000;
+    }
+    rank[2].computes = 0.9;
+    process[2].waits = (char *)"";
+    rank[1].state = process[1].state = (char *)"uninterruptible";
+    expect_why(WHY_HEALTHY, "",
+               "the ranks seem to go on: a moment ago data went over the connections of each of them");
+    process[3].stack = (char *)"poll < PMPI_Bcast < main";
+    process[0].stack = process[1].stack = process[3].stack;
+    process[2].stack = (char *)"work < main";
+    expect_why(
+        WHY_HEALTHY, "",
+        "the ranks seem to go on, since data goes over their connections; at this moment 3 ranks are in "
+        "PMPI_Bcast, and rank 2 on b is not: rank 2 computes (90 % of a processor), at work < main");
+    for (int i = 0; i < RANKS; i++)
+        process[i].stack = (char *)"";
+    process[0].received_ms = 3000;
+    process[0].sent_ms = 3000;
+    memset(culprit, 0, sizeof culprit);
+    why = (struct why){.culprit = culprit};
+    job.has_stacks = true;
+    expect_why(WHY_KERNEL, "1", "rank 1 on a waits in the kernel in clock_nanosleep (pid 101)");
+    ck_assert(why.guess);
+}
+END_TEST
+
+START_TEST(words_for_ranks)
+{
+    set_up_plain("recvfrom of a connection to 10.0.0.2:1");
+    process[1].waits = (char *)"futex";
+    process[1].swapped_kib = 1500000;
+    process[1].stack =
+        (char *)"futex < ? in python3.11 < _PyEval_EvalFrameDefault < train < run_mod < main < "
+                "__libc_start_call_main < _start";
+    expect_why(WHY_ELSEWHERE, "1",
+               "3 ranks wait in recvfrom of a connection, and rank 1 on a does not: rank 1 waits in futex, "
+               "with 1.5 GB of "
+               "its memory swapped out, at futex < train < main");
+    memset(culprit, 0, sizeof culprit);
+    why = (struct why){.culprit = culprit};
+    process[1].swapped_kib = 0;
+    rank[1].computes = 0.98;
+    expect_why(WHY_ELSEWHERE, "1",
+               "3 ranks wait in recvfrom of a connection, and rank 1 on a does not: rank 1 computes (98 % of "
+               "a processor) "
+               "beside its main thread, which waits in futex, at futex < train < main");
 }
 END_TEST
 
@@ -427,6 +519,9 @@ int main(void)
     tcase_add_test(t, plain_programs);
     tcase_add_test(t, plain_programs_that_go_on);
     tcase_add_test(t, plain_programs_with_locks);
+    tcase_add_test(t, calls_that_differ);
+    tcase_add_test(t, jobs_that_move_data);
+    tcase_add_test(t, words_for_ranks);
     tcase_add_test(t, calls_in_stacks);
     suite_add_tcase(suite, t);
     return run_suite(suite);
