@@ -132,3 +132,15 @@ case_nobody_reads_the_output() {
     expect_status 141
     expect_no_err
 }
+
+# As in a container of Docker, and with one MiB more.
+case_a_container_with_little_shared_memory() {
+    unshare -m true 2> "$T/why" || skip "no mount namespace of our own: $(cat "$T/why")"
+    # shellcheck disable=SC2016 # of the other shell
+    run unshare -m sh -c 'mount -t tmpfs -o size="$0" shm /dev/shm && exec "$@"' 64m "$HVDRUN" -np 2 true
+    expect_status 0
+    expect_count 1 '^hvdrun: warning: localhost: /dev/shm has 64 MiB: .*--shm-size' "$T/err"
+    # shellcheck disable=SC2016
+    run unshare -m sh -c 'mount -t tmpfs -o size="$0" shm /dev/shm && exec "$@"' 65m "$HVDRUN" -np 2 true
+    expect_no "$T/err" shm
+}
