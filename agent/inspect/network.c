@@ -72,7 +72,7 @@ static bool read_answers(struct network *n, int fd)
     if (got <= 0)
         return false;
     int left = (int)got;
-    for (const struct nlmsghdr *h = (const struct nlmsghdr *)bytes; NLMSG_OK(h, left);
+    for (const struct nlmsghdr *h = (const struct nlmsghdr *)bytes; left > 0 && NLMSG_OK(h, (unsigned)left);
          h = NLMSG_NEXT(h, left)) {
         if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
             return false;
