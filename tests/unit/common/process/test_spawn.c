@@ -39,7 +39,7 @@ static void take_calls_away(bool emulated)
     ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
-static struct spawned start(const char *script, int cgroup_fd, struct err *e)
+static struct spawned start_script(const char *script, int cgroup_fd, struct err *e)
 {
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)(uintptr_t)script, NULL};
     struct spawn s = SPAWN_INIT;
@@ -67,7 +67,7 @@ START_TEST(programs_start)
     struct err e = ERR_INIT;
     if (_i > 0)
         take_calls_away(_i == 2);
-    struct spawned child = start("exit 7", -1, &e);
+    struct spawned child = start_script("exit 7", -1, &e);
     ck_assert_str_eq(e.text, "");
     expect_exit(child, 7);
 }
@@ -83,13 +83,13 @@ START_TEST(they_enter_their_cgroup)
     fclose(fopen(path, "w"));
     int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     take_calls_away(_i == 1);
-    expect_exit(start("exit 0", fd, &e), 0);
+    expect_exit(start_script("exit 0", fd, &e), 0);
     FILE *f = fopen(path, "r");
     ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
     fclose(f);
     ck_assert_str_eq(text, "0");
     unlink(path);
-    (void)start("exit 0", fd, &e);
+    (void)start_script("exit 0", fd, &e);
     ck_assert_int_ne(e.code, 0);
     ck_assert_str_eq(e.text, "cannot put /bin/sh into the job's cgroup: No such file or directory");
     rmdir(directory);
