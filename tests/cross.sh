@@ -12,23 +12,11 @@ root=${CROSS_ROOT:-$work/root}
 binfmt=/proc/sys/fs/binfmt_misc
 emulator=hvd-test-aarch64
 trap '[ ! -e "$binfmt/$emulator" ] || echo -1 > "$binfmt/$emulator"; rm -rf --one-file-system "$work"' EXIT
-failed=0
+. tests/cases.sh
 
 # They ask the machine itself for what the emulator does not have: numbers of system calls, the last real-time signal, stopped threads,
 # the names of processes, limits of memory, filters of system calls.
 not_here='backend_tcp containment gpu_headers hostile_children hostile_daemon hostile_hosts session session_deaths signals spawn ssh_config'
-
-say() { # STATUS NAME FILE
-    case $1 in
-    0) echo "ok - cross: $2" ;;
-    77) echo "ok - cross: $2 # SKIP $(tail -n 1 "$3")" ;;
-    *)
-        failed=1
-        echo "not ok - cross: $2"
-        tail -n 20 "$3" | sed 's/^/    # /'
-        ;;
-    esac
-}
 
 make_root() {
     [ "$(id -u)" = 0 ] || { echo 'not root'; return 77; }
@@ -78,11 +66,11 @@ case_unit_tests() {
 
 make_root > "$work/why" 2>&1
 status=$?
-[ $status = 0 ] || { say $status 'a root with a cross compiler' "$work/why"; exit $failed; }
+[ $status = 0 ] || { say_result cross $status 'a root with a cross compiler' "$work/why"; exit $failed; }
 for case in case_it_is_built_without_a_warning case_two_ranks_train case_unit_tests; do
     case $case in *"${CASE:-}"*) ;; *) continue ;; esac
     name=${case#case_}
     "$case" > "$work/why" 2>&1
-    say $? "${name//_/ }" "$work/why"
+    say_result cross $? "${name//_/ }" "$work/why"
 done
 exit $failed

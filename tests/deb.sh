@@ -13,21 +13,7 @@ debs=$build/deb
 machine=$PWD/tests/hosts/systemd.sh
 work=$(mktemp -d) || exit 2
 trap '[ ! -e "$work/host" ] || SYSTEMD_DIR=$work/host "$machine" down; rm -rf --one-file-system "$work"' EXIT
-failed=0
-
-fail() {
-    echo "$1" >&2
-    exit 1
-}
-
-skip() {
-    echo "$1" >&2
-    exit 77
-}
-
-expect() { # PATTERN FILE
-    grep -qE -- "$1" "$2" || { sed 's/^/    /' "$2" >&2; fail "no line matches $1"; }
-}
+. tests/cases.sh
 
 # Without symbols for debuggers.
 packages() {
@@ -134,19 +120,4 @@ case_an_upgrade_leaves_jobs_alone() {
 
 # ---- all of them -------------------------------------------------------------------------------------------------------
 ls "$debs"/*.deb > /dev/null 2>&1 || fail "there are no packages in $debs: make deb"
-for case in $(declare -F | sed -n "s/^declare -f \(case_.*${CASE:-}.*\)/\1/p"); do
-    T=$work/$case name=${case#case_}
-    mkdir -p "$T"
-    ("$case") 2> "$T/err"
-    code=$?
-    case $code in
-    0) echo "ok - deb: ${name//_/ }" ;;
-    77) echo "ok - deb: ${name//_/ } # SKIP $(tail -n 1 "$T/err")" ;;
-    *)
-        failed=1
-        echo "not ok - deb: ${name//_/ }"
-        sed 's/^/    # /' "$T/err"
-        ;;
-    esac
-done
-exit "$failed"
+run_cases deb

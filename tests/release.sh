@@ -9,17 +9,7 @@ work=$(mktemp -d) || exit 2
 trap 'gpgconf --homedir "$work/gnupg" --kill all 2> /dev/null; rm -rf --one-file-system "$work"' EXIT
 version=$(sed -n 's/^VERSION *:= *//p' Makefile)
 clone=$work/clone
-failed=0
-
-fail() {
-    echo "$1" >&2
-    exit 1
-}
-
-skip() {
-    echo "$1" >&2
-    exit 77
-}
+. tests/cases.sh
 
 git_there() {
     git -C "$clone" -c user.name=test -c user.email=test@test.invalid "$@"
@@ -98,19 +88,4 @@ case_a_build_that_differs_is_refused() {
 }
 
 make_clone
-for case in $(declare -F | sed -n "s/^declare -f \(case_.*${CASE:-}.*\)/\1/p"); do
-    T=$work/$case name=${case#case_}
-    mkdir -p "$T"
-    ("$case") 2> "$T/err"
-    code=$?
-    case $code in
-    0) echo "ok - release: ${name//_/ }" ;;
-    77) echo "ok - release: ${name//_/ } # SKIP $(tail -n 1 "$T/err")" ;;
-    *)
-        failed=1
-        echo "not ok - release: ${name//_/ }"
-        sed 's/^/    # /' "$T/err"
-        ;;
-    esac
-done
-exit "$failed"
+run_cases release

@@ -12,17 +12,7 @@ build=$(realpath -m "${BUILD:-build}")
 rpms=$build/rpm
 work=$(mktemp -d) || exit 2
 trap 'rm -rf --one-file-system "$work"' EXIT
-failed=0
-
-fail() {
-    echo "$1" >&2
-    exit 1
-}
-
-skip() {
-    echo "$1" >&2
-    exit 77
-}
+. tests/cases.sh
 
 package() { # NAME: its file
     find "$rpms" -maxdepth 1 -name "$1-[0-9]*.rpm"
@@ -30,10 +20,6 @@ package() { # NAME: its file
 
 query() { # NAME OPTION...: what rpm says of the package
     rpm -qp "${@:2}" "$(package "$1")" 2> /dev/null
-}
-
-expect() { # PATTERN FILE
-    grep -qE -- "$1" "$2" || { sed 's/^/    /' "$2" >&2; fail "no line matches $1"; }
 }
 
 case_each_file_is_in_one_package() {
@@ -112,19 +98,4 @@ case_installed_upgraded_and_removed() {
 
 # ---- all of them -------------------------------------------------------------------------------------------------------
 ls "$rpms"/*.rpm > /dev/null 2>&1 || fail "there are no packages in $rpms: make rpm"
-for case in $(declare -F | sed -n "s/^declare -f \(case_.*${CASE:-}.*\)/\1/p"); do
-    T=$work/$case name=${case#case_}
-    mkdir -p "$T"
-    ("$case") 2> "$T/err"
-    code=$?
-    case $code in
-    0) echo "ok - rpm: ${name//_/ }" ;;
-    77) echo "ok - rpm: ${name//_/ } # SKIP $(tail -n 1 "$T/err")" ;;
-    *)
-        failed=1
-        echo "not ok - rpm: ${name//_/ }"
-        sed 's/^/    # /' "$T/err"
-        ;;
-    esac
-done
-exit "$failed"
+run_cases rpm

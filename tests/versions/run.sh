@@ -19,25 +19,8 @@ here=tests/versions
 build=$(realpath -m "${BUILD:-build}")
 state=$build/versions
 version=$(sed -n 's/^VERSION *:= *//p' Makefile)
-failed=0
+. tests/cases.sh
 export XDG_STATE_HOME=$state/state
-
-say() { # STATUS NAME FILE WITH REASONS
-    if [ "$1" = 0 ]; then
-        echo "ok - versions: $2"
-    elif [ "$1" = 77 ]; then
-        echo "ok - versions: $2 # SKIP $(tail -n 1 "$3")"
-    else
-        failed=1
-        echo "not ok - versions: $2"
-        tail -n 15 "$3" | sed 's/^/    # /'
-    fi
-}
-
-fail() {
-    echo "$1" >&2
-    exit 1
-}
 
 # ---- builds ------------------------------------------------------------------------------------------------------------
 copy_tree() { # TO [COMMIT]
@@ -193,7 +176,7 @@ run_case() { # RELEASE CASE
     mkdir -p "$T"
     (set +u; "$2") > "$T/why" 2>&1
     status=$?
-    say "$status" "$1: ${name//_/ }" "$T/why"
+    say_result versions "$status" "$1: ${name//_/ }" "$T/why"
 }
 
 is_refused() {
@@ -216,7 +199,7 @@ rm -rf "$state/run"
 mkdir -p "$state/run"
 window=$(sed -n 's/^\([0-9][^ ]*\) \([0-9a-f]*\).*/\1:\2/p' "$here/releases.txt")
 for one in this later broken stranger $window; do
-    make_release "${one%%:*}" "$(case $one in *:*) echo "${one#*:}" ;; esac)" || { say 1 "build of $one" "$state/${one%%:*}/log"; exit 1; }
+    make_release "${one%%:*}" "$(case $one in *:*) echo "${one#*:}" ;; esac)" || { say_result versions 1 "build of $one" "$state/${one%%:*}/log"; exit 1; }
 done
 T=$state/run/alone
 mkdir -p "$T"
@@ -225,7 +208,7 @@ make_hosts this this
 train this 2> /dev/null
 sed 's/ chars.*//' "$T/out" > "$state/losses"
 for one in later $window; do
-    for case in $(declare -F | sed -n "s/^declare -f \(case_.*${CASE:-}.*\)/\1/p"); do
+    for case in $(list_cases); do
         run_case "${one%%:*}" "$case"
     done
 done
@@ -233,6 +216,6 @@ for one in is_refused is_seen; do
     T=$state/run/$one
     mkdir -p "$T"
     ("$one") > "$T/why" 2>&1
-    say $? "$(case $one in is_refused) echo 'another protocol is refused, and both versions are named' ;; *) echo 'a broken field is seen' ;; esac)" "$T/why"
+    say_result versions $? "$(case $one in is_refused) echo 'another protocol is refused, and both versions are named' ;; *) echo 'a broken field is seen' ;; esac)" "$T/why"
 done
 exit "$failed"

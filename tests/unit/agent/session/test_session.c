@@ -25,7 +25,7 @@ static void begin_as(const char *release, const char *containment, uint32_t hear
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
 }
 
-static void begin(const char *containment, uint32_t heartbeat_ms, uint32_t grace_ms)
+static void begin_session(const char *containment, uint32_t heartbeat_ms, uint32_t grace_ms)
 {
     begin_as(HVD_VERSION, containment, heartbeat_ms, grace_ms);
 }
@@ -57,7 +57,7 @@ static const char *const containments[] = {NULL, "subreaper"};
 
 START_TEST(ends_and_exit_codes)
 {
-    begin(containments[_i], 10000, 1000);
+    begin_session(containments[_i], 10000, 1000);
     ck_assert_str_eq(f.version, HVD_VERSION);
     ck_assert_uint_gt(f.free_port, 0);
     ck_assert_uint_ge(f.slots, 1);
@@ -107,7 +107,7 @@ END_TEST
 static void refused(const char *const *argv, const char *wdir, unsigned code, const char *word)
 {
     struct fake_job job = {.argv = argv, .workers = 3, .wdir = wdir, .env = env};
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     fake_spawn(&f, &job);
     ck_assert(fake_wait(&f, &f.refused, 5000));
     ck_assert_uint_eq(f.refused_code, code);
@@ -154,7 +154,7 @@ START_TEST(credit_stops_a_writer)
                            .workers = 1,
                            .window = 20000,
                            .env = env};
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     f.stingy = true;
     fake_spawn(&f, &job);
     (void)fake_wait(&f, NULL, 500);
@@ -172,7 +172,7 @@ END_TEST
 
 START_TEST(unfinished_line)
 {
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     spawn(1, SH("printf prompt; sleep 1; echo .; sleep 100"));
     (void)fake_wait(&f, NULL, 700);
     ck_assert_ptr_nonnull(f.rank[0].text[1]);
@@ -190,7 +190,7 @@ END_TEST
 /* The session is stopped until all have written, so it finds megabytes of unfinished lines at once. */
 START_TEST(many_unfinished_lines_at_once)
 {
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     struct fake_job job = {
         .argv = SH("sleep 1; head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2; exec sleep 4"),
         .workers = 80,
@@ -216,7 +216,7 @@ START_TEST(input_reaches_the_worker)
     struct fake_job job = {
         .argv = SH("read a; echo got $a; cat | wc -c"), .workers = 2, .has_stdin = true, .env = env};
     static char block[4096];
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     fake_spawn(&f, &job);
     while (f.rank[0].granted == 0)
         (void)fake_wait(&f, NULL, 10);
@@ -236,7 +236,7 @@ END_TEST
 
 START_TEST(signals_are_forwarded)
 {
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     spawn(2, SH("trap 'echo caught; exit 7' USR1; echo ready; while :; do sleep 0.05; done"));
     while (!f.rank[0].text[1] || !f.rank[1].text[1])
         (void)fake_wait(&f, NULL, 10);
@@ -252,7 +252,7 @@ END_TEST
 START_TEST(who_dies_of_a_forwarded_signal)
 {
     const int number = _i ? SIGUSR1 : SIGTERM;
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     spawn(1, SH("exec sleep 100"));
     while (f.spawned < 1)
         (void)fake_wait(&f, NULL, 10);
@@ -266,7 +266,7 @@ END_TEST
 
 START_TEST(grace_then_kill)
 {
-    begin(containments[_i], 10000, 1000);
+    begin_session(containments[_i], 10000, 1000);
     spawn(2, SH("trap '' TERM; [ $RANK = 1 ] || exec sleep 100; while :; do sleep 0.05; done"));
     while (f.spawned < 2)
         (void)fake_wait(&f, NULL, 10);
@@ -279,7 +279,7 @@ END_TEST
 
 START_TEST(an_orderly_end_is_ours_too)
 {
-    begin(NULL, 10000, 1000);
+    begin_session(NULL, 10000, 1000);
     spawn(2, SH("trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"));
     while (!f.rank[0].text[1] || !f.rank[1].text[1])
         (void)fake_wait(&f, NULL, 10);
@@ -294,7 +294,7 @@ END_TEST
 
 START_TEST(grandchildren_end_with_the_job)
 {
-    begin(containments[_i], 10000, 1000);
+    begin_session(containments[_i], 10000, 1000);
     spawn(2, SH(HIDE "; (sleep 0.1; echo late; sleep 300) & exit 0"));
     ck_assert(fake_wait_exits(&f, 2, 5000));
     (void)fake_wait(&f, NULL, 300); /* output of processes that the dead workers left still arrives */
@@ -307,7 +307,7 @@ END_TEST
 /* A process that floods the dead worker's pipe must not delay the news that the worker is dead. */
 START_TEST(a_flooding_grandchild)
 {
-    begin(containments[_i], 10000, 1000);
+    begin_session(containments[_i], 10000, 1000);
     spawn(2, SH("echo mine; yes & exit 3"));
     ck_assert(fake_wait_exits(&f, 2, 5000));
     ck_assert_uint_eq(f.rank[1].status, 3);
@@ -319,7 +319,7 @@ END_TEST
 /* A process in a session of its own gets its SIGTERM too, so that a long grace period need not pass. */
 START_TEST(the_hidden_need_no_grace)
 {
-    begin(containments[_i], 10000, 1000);
+    begin_session(containments[_i], 10000, 1000);
     spawn(2, SH(HIDE "; exec sleep 300"));
     while (f.spawned < 2)
         (void)fake_wait(&f, NULL, 10);
@@ -331,7 +331,7 @@ END_TEST
 
 START_TEST(launcher_hangs_up)
 {
-    begin(containments[_i], 10000, 300);
+    begin_session(containments[_i], 10000, 300);
     spawn(2, SH(HIDE "; trap '' TERM; while :; do sleep 1; done"));
     while (f.spawned < 2)
         (void)fake_wait(&f, NULL, 10);
@@ -346,7 +346,7 @@ END_TEST
 
 START_TEST(silence_ends_the_job)
 {
-    begin(NULL, 400, 100);
+    begin_session(NULL, 400, 100);
     spawn(2, SH("exec sleep 300"));
     while (f.spawned < 2)
         (void)fake_wait(&f, NULL, 10);
@@ -359,7 +359,7 @@ END_TEST
 
 START_TEST(stopped_launcher_keeps_its_job)
 {
-    begin(NULL, 400, 100);
+    begin_session(NULL, 400, 100);
     spawn(1, SH("while :; do echo x; sleep 0.02; done"));
     while (!f.rank[0].text[1])
         (void)fake_wait(&f, NULL, 10);
