@@ -222,7 +222,7 @@ $(BUILD)/obj/gen/pack_image.o: $(PACK_IMAGE).c
 DEVICE_OBJ := $(call obj,$(DEVICE_SRC)) $(BUILD)/obj/gen/pack_image.o
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
-CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/base/err.c common/base/fsm.c common/base/log.c common/base/clock.c common/base/json.c common/process/quiet_thread.c common/base/ranks.c common/base/trace.c common/status/flight.c)
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/base/err.c common/base/fsm.c common/base/log.c common/base/clock.c common/base/crc32c.c common/base/json.c common/process/quiet_thread.c common/base/ranks.c common/base/trace.c common/status/flight.c)
 # What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
 $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map

@@ -55,6 +55,7 @@ void forget_tensor(struct tensor *t)
     if (t->gpu)
         client.gpu->free_tensor(t);
     t->kept = false;
+    rank_link_forget(&t->link);
     arena_free(t->shared.memory);
     arena_free(t->shared.before);
     t->shared = (struct shared_result){0};
@@ -106,6 +107,7 @@ void forget_idle(void)
 {
     uint32_t wanting = 0;
 
+    rank_link_stop();
     if (!lookers_trylock())
         return; /* another thread looks; who needs the slots comes again */
     pthread_mutex_lock(&client.names_lock);

@@ -67,6 +67,32 @@ static __attribute__((cold)) int refuse_poisoned(struct tensor *t)
     return t->op.status;
 }
 
+/* The elements to where the engine looks for them, and the entry that says so. */
+static void publish_operation(struct tensor *t, bool gives)
+{
+    uint8_t small[SHM_INLINE_MAX];
+    if (gives && (t->op.group || t->op.bounce_in))
+        operation_give(t, small);
+    tensor_publish(&t->view, &t->op.what, &t->op.where);
+}
+
+void operation_to_engine(struct tensor *t)
+{
+    publish_operation(t, true);
+    t->phase = PHASE_REMOTE;
+    notify_others(t, true);
+}
+
+/* For the other rank alone. The entry shows what this rank waits for. */
+static __attribute__((noinline)) bool start_on_link(struct tensor *t, bool will_wait)
+{
+    if (t->view.team->id != HVD_WORLD || !rank_link_begin(t, will_wait))
+        return false;
+    publish_operation(t, false);
+    t->phase = PHASE_LINK;
+    return true;
+}
+
 static int start_on_path(struct tensor *t, bool will_wait)
 {
     flight_begins(t, t->sequence + 1);
@@ -90,11 +116,10 @@ int operation_start(struct tensor *t, bool will_wait)
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
     flight_begins(t, t->sequence);
+    if (__builtin_expect(rank_link_is_possible(), 0) && start_on_link(t, will_wait))
+        return HVD_SUCCESS;
     bool alone = works_alone(t, will_wait);
-    uint8_t small[SHM_INLINE_MAX];
-    if (!alone && (t->op.group || t->op.bounce_in))
-        operation_give(t, small);
-    tensor_publish(&t->view, &t->op.what, &t->op.where);
+    publish_operation(t, !alone);
     t->phase = team_is_here(t->view.team) ? PHASE_ARRIVE : PHASE_REMOTE;
     if (alone) {
         operation_finish(t);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "collectives/client/core.h"
+#include "collectives/client/rank_link.h"
 #include "collectives/gpu/pointer.h"
 #include "collectives/local/tensor.h"
 
@@ -26,6 +27,7 @@ enum phase {
     PHASE_WORK,   /* all members agree; the ranks do the chunks */
     PHASE_PACK,   /* several hosts: this rank brings its elements into its host's buffer (streamed.c) */
     PHASE_REMOTE, /* several hosts: the engine will complete it */
+    PHASE_LINK,   /* two hosts of one rank: the ranks exchange their elements (rank_link.h) */
     PHASE_PATH,   /* published; the steps are those of the operation's path */
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
@@ -161,6 +163,7 @@ struct tensor {
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     struct operation op;
     struct shared_result shared;
+    struct tensor_link link;
     struct gpu_op *gpu;    /* NULL: no operation of this name was on a GPU; gpu/ */
     struct part *deferred; /* an operation that hvd_join has set aside; api/join.h */
     _Atomic bool is_over;  /* while this rank has joined: the operation has ended, and the thread that saw
@@ -198,6 +201,8 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait);
 int operation_start(struct tensor *t, bool will_wait);
 /* The operation is published: the other ranks, and the engine if it has a part in it, may look. */
 void operation_announce(struct tensor *t, bool will_wait);
+/* The engine gets an operation that has begun on another way. */
+void operation_to_engine(struct tensor *t);
 /* Begins a barrier or a shutdown. `t` NULL: last_failure(). */
 int operation_begin_fixed(struct tensor *t, uint8_t kind);
 /* The same, from beginning to end; then the lock is free. */

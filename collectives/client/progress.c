@@ -229,6 +229,15 @@ static void end_worked(struct tensor *t)
     }
 }
 
+static void step_on_link(struct tensor *t)
+{
+    enum link_step step = rank_link_step(t);
+    if (step == LINK_ENDED)
+        end_operation(t, HVD_SUCCESS);
+    else if (step == LINK_TO_ENGINE)
+        operation_to_engine(t);
+}
+
 /* Does what can be done now. true: the operation has ended. */
 bool operation_step(struct tensor *t)
 {
@@ -254,6 +263,9 @@ bool operation_step(struct tensor *t)
         } else if (is_streamed_far(t) && !streamed_step(t) && !region_poisoned(&client.region)) {
             operation_lose_engine(t);
         }
+        break;
+    case PHASE_LINK:
+        step_on_link(t);
         break;
     case PHASE_PATH:
         if (sized_is_for_later(t))
@@ -309,6 +321,11 @@ void operation_lose_engine(struct tensor *t)
 static void sleep_once(struct tensor *t, uint64_t left)
 {
     uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
+    if (t->phase == PHASE_LINK && rank_link_sleep(t, (unsigned)ms)) {
+        if (!operation_step(t) && engine_has_stopped_polling(&t->polls))
+            operation_lose_engine(t);
+        return;
+    }
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
     if (operation_step(t) || worth_another_step(t) || forget_is_wanted() || pending_move_left()) {
@@ -363,7 +380,7 @@ static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
                 patience_handed(&patience, now, yields == 1);
             return true;
         }
-        if (far && is_beside_engine())
+        if (far && phase != PHASE_LINK && is_beside_engine())
             return false;
         if (client.crowd == 1 && !far && look_again(t, phase, LOOKS))
             return true;
@@ -375,6 +392,8 @@ static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
 /* For the engine, which asks other hosts. true: it has moved; false: it is time to sleep. */
 static bool look_for_engine(struct tensor *t)
 {
+    if (t->phase == PHASE_LINK)
+        return look_and_yield(t, t->phase, true);
     return t->op.bytes <= LOOK_BYTES && !is_beside_engine() && look_and_yield(t, t->phase, true);
 }
 

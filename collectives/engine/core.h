@@ -76,7 +76,8 @@ enum peer_message {
     PEER_JOINED = 21,
     PEER_WANTED = 22,
     PEER_WANTED_AGAIN = 23,
-    PEER_FENCE = 24
+    PEER_FENCE = 24,
+    PEER_RANK_LINK = 25
 };
 
 int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e);

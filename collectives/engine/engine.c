@@ -26,6 +26,7 @@
 #include "collectives/engine/membership.h"
 #include "collectives/engine/names.h"
 #include "collectives/engine/peers.h"
+#include "collectives/engine/rank_link.h"
 #include "collectives/engine/reinit.h"
 #include "collectives/engine/remote.h"
 #include "collectives/engine/session.h"
@@ -48,11 +49,11 @@
 
 /* Each part uses those behind it. */
 static const struct engine_part *const parts[] = {
-    &peers_part, &reinit_part, &membership_part, &questions_part,
-    &local_part, &remote_part, &timeline_part,   &tuning_part,
-    &gpus_part,  &stalls_part, &counters_part,   &joins_part,
-    &names_part, &sets_part,   &workers_part,    &flight_part,
-    NULL};
+    &peers_part,     &reinit_part, &membership_part, &questions_part,
+    &rank_link_part, &local_part,  &remote_part,     &timeline_part,
+    &tuning_part,    &gpus_part,   &stalls_part,     &counters_part,
+    &joins_part,     &names_part,  &sets_part,       &workers_part,
+    &flight_part,    NULL};
 
 /* Watched for edges: each kick is one, so nobody needs to read the counter. */
 static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)
@@ -96,6 +97,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->options.gpu_fuse = FUSE_ROOM;
     engine->options.gpu_connect_ms = CONNECT_MS;
     engine->options.cache_capacity = UINT32_MAX;
+    engine->options.rank_link = true;
     engine->loop.stay_ns = STAY_NS;
     engine->loop.epoll = epoll_create1(EPOLL_CLOEXEC);
     engine->loop.kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};

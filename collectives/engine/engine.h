@@ -13,6 +13,7 @@
  *   autotune.c  which values are best (pure)         tuning.c     measures, and tells all hosts
  *   timeline.c  a trace of the operations            gpu/         the ranks' operations on GPUs
  *   flight.c    names and rings of the flight recorder
+ *   rank_link.c a connection between the only ranks of two hosts
  *
  * Calls go down: engine.c and session.c stand on the parts, the parts on core.c. A part owns its struct, and
  * takes part in start, turns, epochs, messages and the end through its row in the table (core.h).
@@ -42,6 +43,7 @@
 struct counted;     /* counters.c */
 struct memberships; /* membership.c */
 struct engine_gpus; /* gpu/gpu.h */
+struct rank_link;   /* rank_link.c */
 struct stalls;      /* stalls.c */
 struct timeline;    /* timeline.c */
 struct tuning;      /* tuning.c */
@@ -69,6 +71,7 @@ struct engine_options {
     uint32_t gpu_connect_ms; /* how long NCCL may take to connect */
     bool gpu_requires_nccl;
     uint64_t stream_least; /* bytes of a tensor that ranks may pass piece by piece (local/pipeline.h) */
+    bool rank_link;        /* the only ranks of two hosts may have a connection of their own */
     bool flat;             /* reductions between hosts do not begin within them (run_unreduced.c) */
 };
 
@@ -115,6 +118,7 @@ struct engine {
     struct timeline *timeline;      /* NULL: none is written */
     struct tuning *tuning;          /* NULL: nothing is tuned */
     struct engine_gpus *gpus;       /* NULL: the workers run NCCL themselves */
+    struct rank_link *rank_link;    /* NULL: no rank may have one */
     struct counted *counted;        /* NULL: no epoch has ended */
     struct memberships *membership; /* NULL: the job is not elastic */
 };

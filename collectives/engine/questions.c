@@ -20,6 +20,7 @@
 #include "collectives/engine/joins.h"
 #include "collectives/engine/membership.h"
 #include "collectives/engine/names.h"
+#include "collectives/engine/rank_link.h"
 #include "collectives/engine/reinit.h"
 #include "collectives/engine/sets.h"
 #include "collectives/engine/workers.h"
@@ -475,6 +476,9 @@ static int answer_question(struct engine *engine, struct worker *w)
         fds[0] = flight_give(engine, &a);
         number = fds[0] >= 0;
         break;
+    case WORKER_RANK_LINK:
+        rank_link_ask(engine, q);
+        return 0;
     default: /* WORKER_DEVICE_...: worker_receive lets no other type through */
         if (!hear_news(engine, w, q) && !engine_gpus_answer(engine, w->member, &w->reader, &a))
             return 0;

@@ -23,6 +23,7 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/names.h"
+#include "collectives/engine/rank_link.h"
 #include "collectives/engine/sets.h"
 #include "collectives/engine/stall.h"
 #include "collectives/local/pipeline.h"
@@ -113,6 +114,13 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
     return at;
 }
 
+/* This host's last operation that is known to have ended is that one. */
+static bool has_ended(const struct engine *engine, uint32_t slot, uint32_t operation)
+{
+    return operation == atomic_load(&region_slot(&engine->region, slot)->settled) ||
+           rank_link_carried(engine, slot, operation);
+}
+
 bool stalls_is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
 {
     /* Ranks in hvd_join wait for nobody's call, only for all others to come to an end. */
@@ -137,7 +145,7 @@ bool stalls_is_under_way(const struct engine *engine, uint32_t slot, uint32_t *o
             nearest = at;
     }
     if (!team_is_here(team_of(engine, slot)))
-        return *operation != atomic_load(&region_slot(&engine->region, slot)->settled);
+        return !has_ended(engine, slot, *operation);
     return *operation != nearest;
 }
 
@@ -170,7 +178,8 @@ static void own_missing(const struct engine *engine, const struct set *set, uint
 static bool has_gone_on(const struct engine *engine, const struct stall_case *c)
 {
     if (!team_is_here(team_of(engine, c->slot)))
-        return (int32_t)(atomic_load(&region_slot(&engine->region, c->slot)->settled) - c->operation) >= 0;
+        return (int32_t)(atomic_load(&region_slot(&engine->region, c->slot)->settled) - c->operation) >= 0 ||
+               rank_link_went_on(engine, c->slot, c->operation);
     for (uint32_t i = 0; i < team_of(engine, c->slot)->members; i++)
         if ((int32_t)(c->operation - member_at(engine, c->slot, i, NULL)) > 0)
             return false;
@@ -274,6 +283,9 @@ static void ask_hosts(struct engine *engine, struct stall_case *c)
 /* The operation that ranks of this host are in, or will begin next. */
 static uint32_t current_operation(const struct engine *engine, uint32_t slot)
 {
+    uint32_t latest = engine->rank_link ? member_at(engine, slot, 0, NULL) : 0;
+    if (engine->rank_link)
+        return latest + has_ended(engine, slot, latest);
     return atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
 }
 

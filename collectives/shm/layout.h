@@ -78,7 +78,7 @@ static inline uint8_t shm_stands_for(uint32_t sequence)
 /* ---- the region ---------------------------------------------------------------------------------------- */
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     23u
+#define SHM_VERSION     24u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -165,6 +165,7 @@ struct shm_member_slot {
     SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: pipeline.h) */
     _Atomic uint64_t call;              /* member: shm_address of a description, device_call.h */
     _Atomic uint64_t launched; /* engine: shm_tagged(operation, 1); of SHM_DEVICE_NAME: how far NCCL is */
+    _Atomic uint32_t carried;  /* member: its last operation that ended over the link between ranks */
     struct shm_body body[2];   /* of its entries */
 };
 
@@ -223,6 +224,7 @@ struct shm_header {
     uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
+    uint32_t rank_link;     /* 1: this rank is its host's only one, and may have a link to the only other rank */
     uint64_t stream_least;  /* bytes of a tensor from which on an operation between hosts may be streamed */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;          /* engine: members that are in hvd_join; beside what every call reads */

@@ -22,6 +22,7 @@
  *   ABORT        text: why                  -          -                      -
  *   NOTE         text: a line of the log, id  -        -                      -
  *   FLIGHT       -                          -          id                     the flight recorder
+ *   RANK_LINK    id                         -          -                      -, the connection
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
  *   DEVICE_SPAN    gpu                      numbers    id                     -
@@ -42,6 +43,9 @@
  * NOTE: libhvd writes nothing itself. A sentence for the user goes to the engine's log, at the level `id`; a
  * warning or an error names the rank and its host. FLIGHT: `id` is the number of this worker's rings. An
  * answer without a descriptor: nothing is recorded.
+ *
+ * RANK_LINK: the connection to the only rank of the other host; without a descriptor there is none in this
+ * epoch. `id` 1: this rank needs none; if the other rank has one already, this rank gets it all the same.
  *
  * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
  * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the
@@ -93,6 +97,7 @@ enum worker_message_type {
     WORKER_FORGET,
     WORKER_STAGE, /* id: of hvd_stage */
     WORKER_FLIGHT,
+    WORKER_RANK_LINK, /* id: 1: this rank will use none */
     WORKER_TYPE_END
 };
 

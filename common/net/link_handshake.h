@@ -39,7 +39,7 @@
 #define LINK_CHALLENGE_SIZE (8 + 2 + 1 + 1 + 32 + AUTH_MAC_SIZE)
 #define LINK_PROOF_SIZE     AUTH_MAC_SIZE
 
-enum link_kind { LINK_SESSION = 1, LINK_ENGINE = 2 };
+enum link_kind { LINK_SESSION = 1, LINK_ENGINE = 2, LINK_RANK = 3 };
 
 /* This end; the pointers must stay valid as long as a handshake uses them. */
 struct link_identity {

@@ -32,6 +32,18 @@ static int other_end(const struct peer *p, char *text)
     return 0;
 }
 
+int links_ends(const struct links *l, uint32_t host, char *own, char *other)
+{
+    const struct peer *p = l->peer[host];
+    union net_address local;
+    socklen_t len = sizeof local;
+    memset(&local, 0, sizeof local);
+    if (p->state != PEER_READY || getsockname(p->stream->fd, &local.any, &len) < 0)
+        return -1;
+    net_format(&local, own);
+    return other_end(p, other);
+}
+
 static size_t append_text(char *line, size_t used, const char *text)
 {
     int n = snprintf(line + used, LINE_MAX - used, "%s", text);

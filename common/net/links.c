@@ -173,6 +173,14 @@ static int copy_config(struct links *l, const struct links_config *c, struct err
     return 0;
 }
 
+void links_identify(const struct links *l, struct links_config *config)
+{
+    config->job = l->job;
+    config->epoch = l->identity.epoch;
+    config->key = l->key;
+    config->auth = l->identity.auth;
+}
+
 struct links *links_new(const struct links_config *config, const struct links_events *events, void *ctx,
                         uint64_t now, struct err *e)
 {

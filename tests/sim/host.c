@@ -170,6 +170,7 @@ static void start_host(uint32_t i, bool newcomer)
     if (!h->engine)
         abort();
     h->engine->loop.stay_ns = 0;
+    h->engine->options.rank_link = false;
     listen_for_workers(h);
     fiber_start(&h->fiber, run_engine, h);
     say_config(h, newcomer);

@@ -12,7 +12,7 @@ $(BUILD)/obj/simulated/%.o: %.c Makefile tests/sim/sim.mk | $(GEN).h
 	@mkdir -p $(@D)
 	$(call note,CC  )
 	$(Q)$(CC) $(filter-out -fsanitize=%,$(CFLAGS_ALL)) -fsanitize=thread -fno-builtin-memcpy -Dmemcpy=sim_memcpy -include tests/sim/slots.h -MMD -MP -c -o $@ $<
-$(BUILD)/tests/libhvd-sim.so: $(call sim_obj,$(CLIENT_SRC) $(SHM_SRC)) $(call obj,$(ALGO_SRC) common/base/err.c common/base/log.c common/base/fsm.c) $(DEVICE_OBJ) collectives/libhvd.map
+$(BUILD)/tests/libhvd-sim.so: $(call sim_obj,$(CLIENT_SRC) $(SHM_SRC)) $(call obj,$(ALGO_SRC) common/base/crc32c.c common/base/err.c common/base/log.c common/base/fsm.c) $(DEVICE_OBJ) collectives/libhvd.map
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--version-script=collectives/libhvd.map $(sim_wrap) -o $@ $(filter %.o,$^) -lm -lpthread

@@ -241,6 +241,7 @@ static int join_job(const char *path)
 static void leave_job(void)
 {
     client.gpu->close(); /* its thread writes a timeline, too */
+    rank_link_close();
     timeline_close();
     pending_forget();
     sized_forget();
@@ -301,6 +302,7 @@ int hvd_init(void)
 /* A rank that waits long may be needed elsewhere: others that wait for it may never call hvd_shutdown. */
 static int shut_down_together(struct tensor *t)
 {
+    rank_link_stop();
     int status = operation_begin_fixed(t, SHM_SHUTDOWN);
     if (status == HVD_SUCCESS)
         status = operation_wait_until(t, clock_now() + PATIENCE_MS * NSEC_PER_MSEC);

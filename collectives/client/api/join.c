@@ -292,6 +292,7 @@ static void empty_ring(void)
 /* From now on the others need this rank. */
 static int begin_join(struct join *j)
 {
+    rank_link_stop();
     if (region_poisoned(&client.region))
         return fail_poisoned();
     empty_ring();
