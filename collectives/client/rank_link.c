@@ -44,7 +44,8 @@ static struct {
     int fd;
     bool stops, stopped; /* this rank has said so; the other one */
     bool sleeps;         /* a thread waits for the socket, and reads what comes for all of them */
-    uint64_t broken_at;
+    uint64_t broken_at;  /* 0: the engine was told */
+    const char *why;
     uint8_t *in; /* [MESSAGE_MAX] */
     size_t have;
 } rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
@@ -54,11 +55,15 @@ static size_t fill_up(size_t bytes)
     return (bytes + LINK_ALIGNED - 1) / LINK_ALIGNED * LINK_ALIGNED;
 }
 
+static const char no_memory[] = "has no memory for what the rank of the other host has sent";
+
 /* ---- the connection ------------------------------------------------------------------------------------ */
 
-static void break_link(void)
+/* why NULL: the engines know, if the other rank or its host has gone. */
+static void break_link(const char *why)
 {
     rank_link.state = STATE_BROKEN;
+    rank_link.why = why;
     rank_link.broken_at = clock_now();
     rank_link.have = 0;
 }
@@ -79,7 +84,7 @@ static void open_link(bool declines)
     if (rank_link.in)
         rank_link.state = STATE_UP;
     else
-        break_link();
+        break_link(no_memory);
 }
 
 void rank_link_close(void)
@@ -134,7 +139,7 @@ static void keep_elements(struct tensor_link *link, const struct link_message *m
     if (!to->elements)
         to->elements = malloc(LINK_BYTES_MAX);
     if (!to->elements) {
-        break_link();
+        break_link(no_memory);
         return;
     }
     to->sequence = m->sequence;
@@ -203,7 +208,7 @@ static void take_messages(struct tensor *self)
         taken = true;
     }
     if (rank_link.state == STATE_UP && !check_message(&size))
-        break_link();
+        break_link("got something else than a message from the rank of the other host");
     if (taken && doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* it may be another thread's */
 }
@@ -219,7 +224,7 @@ static void read_link(struct tensor *self)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            break_link();
+            break_link(NULL);
             return;
         }
         rank_link.have += (size_t)n;
@@ -237,7 +242,7 @@ static void wait_for_room(void)
     if (p.revents & POLLIN)
         read_link(NULL);
     if (region_poisoned(&client.region))
-        break_link();
+        break_link(NULL);
 }
 
 static void send_all(struct iovec *part, size_t parts)
@@ -248,7 +253,7 @@ static void send_all(struct iovec *part, size_t parts)
         if (n < 0 && errno == EAGAIN)
             wait_for_room();
         else if (n < 0 && errno != EINTR)
-            break_link();
+            break_link(NULL);
         size_t sent = n > 0 ? (size_t)n : 0;
         for (; parts > 0 && sent >= part->iov_len; parts--)
             sent -= part++->iov_len;
@@ -329,6 +334,8 @@ static bool begin_operation(struct tensor *t, bool will_wait)
     bool goes = is_for_link(t, will_wait);
     if (t->link.use == LINK_LEFT)
         return false;
+    if (rank_link.state == STATE_BROKEN)
+        return true; /* the other rank may wait for this one here: nobody goes on */
     if (rank_link.state != STATE_UP || rank_link.stops || (is_new && t->sequence != LINK_FIRST)) {
         t->link.use = LINK_LEFT;
         return false;
@@ -350,13 +357,13 @@ bool rank_link_begin(struct tensor *t, bool will_wait)
     return goes;
 }
 
-/* The engines have told nothing. */
+/* This rank cannot go on, and the engines have told nothing. */
 static void tell_loss(void)
 {
-    if (rank_link.broken_at == 0 || clock_now() < rank_link.broken_at + LOST_NS)
+    if (rank_link.broken_at == 0 || (!rank_link.why && clock_now() < rank_link.broken_at + LOST_NS))
         return;
     rank_link.broken_at = 0;
-    rpc_failed("has lost its connection to the rank of the other host");
+    rpc_failed(rank_link.why ? rank_link.why : "has lost its connection to the rank of the other host");
 }
 
 /* The other rank's part of the present operation, which this rank has yet to take. */

@@ -37,6 +37,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/forget.h"
 #include "collectives/engine/names.h"
+#include "collectives/engine/rank_link.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/sets.h"
 #include "collectives/shm/doorbell.h"
@@ -329,7 +330,7 @@ static void take_wanted(struct engine *engine, struct set *set, const struct ten
     if (slot == engine->names.join_slot)
         return;
     is = is_next(n, word);
-    next = n->view.sequence + 1;
+    next = rank_link_operation(engine, &n->view, n->view.sequence + 1);
     if (is < 0)
         ask_again(engine, desc, word);
     if (is <= 0 || n->asked == next || !is_lacking(engine, &n->view, next))

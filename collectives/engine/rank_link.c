@@ -258,6 +258,14 @@ bool rank_link_carried(const struct engine *engine, uint32_t slot, uint32_t oper
     return engine->rank_link && last_carried(engine, slot) == operation;
 }
 
+uint32_t rank_link_operation(const struct engine *engine, const struct tensor_view *v, uint32_t otherwise)
+{
+    if (!engine->rank_link || v->team->members != 1)
+        return otherwise;
+    uint32_t latest = tensor_latest(v, 0);
+    return latest + (latest == atomic_load(&v->slot->settled) || last_carried(engine, v->number) == latest);
+}
+
 /* An older number is none of a later operation, however long ago the last one was. */
 bool rank_link_went_on(const struct engine *engine, uint32_t slot, uint32_t operation)
 {

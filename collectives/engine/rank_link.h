@@ -5,12 +5,16 @@
 #pragma once
 
 #include "collectives/engine/core.h"
+#include "collectives/local/tensor.h"
 #include "collectives/shm/worker_socket.h"
 
 extern const struct engine_part rank_link_part;
 
 /* WORKER_RANK_LINK: answers at once, or when both engines know whether there is a connection. */
 void rank_link_ask(struct engine *engine, const struct worker_message *question);
+/* The operation that this host's only rank is in, or will begin next; `otherwise` where ranks have no such
+ * connection, and the engine has seen them all. */
+uint32_t rank_link_operation(const struct engine *engine, const struct tensor_view *v, uint32_t otherwise);
 /* The rank has ended that operation of the slot over the connection. */
 bool rank_link_carried(const struct engine *engine, uint32_t slot, uint32_t operation);
 /* The same of that operation or a later one. */

@@ -18,6 +18,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/partial.h"
 #include "collectives/engine/peers.h"
+#include "collectives/engine/rank_link.h"
 #include "collectives/engine/run/results.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/sets.h"
@@ -66,19 +67,13 @@ static void not_announced(struct engine *engine, const struct err *e)
         engine_poison(engine, HVD_ERR_ENGINE, e->text);
 }
 
-/* The last one that this engine has seen; ranks with a link of their own go on without it. */
-static uint32_t operation_before(const struct engine *engine, const struct tensor_view *v)
-{
-    return engine->rank_link && v->team->members == 1 ? tensor_latest(v, 0) - 1 : v->sequence;
-}
-
 void remote_complete(struct engine *engine, uint32_t slot)
 {
     struct tensor_resolver resolver = {segments_resolve, engine};
     struct tensor_view *v = names_view(engine, slot);
     struct name *n = &engine->names.name[slot];
     struct err e = ERR_INIT;
-    uint32_t before = v ? operation_before(engine, v) : 0;
+    uint32_t before = v ? rank_link_operation(engine, v, v->sequence + 1) - 1 : 0;
     if (!v || n->announced || n->running || region_poisoned(&engine->region))
         return; /* announced: two members came last at once, and both said so */
     tensor_begin(v, before + 1);

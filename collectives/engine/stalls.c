@@ -283,10 +283,9 @@ static void ask_hosts(struct engine *engine, struct stall_case *c)
 /* The operation that ranks of this host are in, or will begin next. */
 static uint32_t current_operation(const struct engine *engine, uint32_t slot)
 {
-    uint32_t latest = engine->rank_link ? member_at(engine, slot, 0, NULL) : 0;
-    if (engine->rank_link)
-        return latest + has_ended(engine, slot, latest);
-    return atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
+    uint32_t next = atomic_load(&region_slot(&engine->region, slot)->settled) + 1;
+    const struct name *n = &engine->names.name[slot];
+    return n->has_view ? rank_link_operation(engine, &n->view, next) : next;
 }
 
 /* Another host has waited for too long. If all hosts were known to have that operation a moment ago, the

@@ -1,0 +1,386 @@
+/* Jobs of one rank on each of two hosts: small blocking operations over the ranks' own connection, all that
+ * sends them back to the engines, and the ends of the connection.
+ *
+ * needs: hvd-engine client tests/unit/job.c */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "collectives/client/names.h"
+#include "collectives/client/operation.h"
+
+#include <check.h> /* behind: it has a macro fail() */
+
+#include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
+
+#define OFTEN (2 * (int)LINK_FIRST) /* so often, and a name is on the link */
+
+static const struct job_shape two = {2, 1, false};
+
+static bool was_carried(const char *name)
+{
+    const struct tensor *t = tensor_known(client.set[HVD_WORLD], name);
+    return t && t->view.member_slot[0]->carried == t->sequence;
+}
+
+/* This process has one connection only. */
+static int own_connection(void)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_storage a;
+        socklen_t size = sizeof a;
+        if (getpeername(fd, (struct sockaddr *)&a, &size) == 0 && a.ss_family != AF_UNIX)
+            return fd;
+    }
+    return -1;
+}
+
+static void sum_once(const char *name, size_t count)
+{
+    static float x[LINK_BYTES_MAX];
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(i % 1000) + (float)client.rank;
+    job_check(hvd_allreduce(name, x, x, count, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+    for (size_t i = 0; i < count; i++)
+        job_check(x[i] == 2 * (float)(i % 1000) + 1);
+}
+
+static void sum_often(const char *name, size_t count)
+{
+    for (int i = 0; i < OFTEN; i++)
+        sum_once(name, count);
+}
+
+/* ---- results ------------------------------------------------------------------------------------------- */
+
+static int exchange(const struct job *job, int rank)
+{
+    static const size_t counts[] = {1, 3, 500, 1000, LINK_BYTES_MAX / sizeof(float)};
+    const hvd_options scaled = {.postscale = 3};
+    char name[16];
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        snprintf(name, sizeof name, "sum%zu", k);
+        sum_often(name, counts[k]);
+        job_check(was_carried(name));
+    }
+    for (int i = 0; i < OFTEN; i++) {
+        double average = rank, least = rank - i;
+        int32_t product = rank + 2;
+        uint16_t half = rank == 0 ? 0x3c00 : 0x4000; /* 1 and 2 */
+        job_check(hvd_allreduce("average", &average, &average, 1, HVD_FLOAT64, HVD_AVERAGE, &scaled) == 0);
+        job_check(average == 1.5);
+        job_check(hvd_allreduce("least", &least, &least, 1, HVD_FLOAT64, HVD_MIN, NULL) == 0 && least == -i);
+        job_check(hvd_allreduce("product", &product, &product, 1, HVD_INT32, HVD_PRODUCT, NULL) == 0);
+        job_check(product == 6);
+        job_check(hvd_allreduce("half", &half, &half, 1, HVD_FLOAT16, HVD_SUM, NULL) == 0 && half == 0x4200);
+        job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+    }
+    job_check(was_carried("average") && was_carried("least") && was_carried("product") && was_carried("half"));
+    job_check(own_connection() >= 0);
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(small_tensors_go_from_rank_to_rank)
+{
+    job_must_succeed(job_ran(two, exchange));
+}
+END_TEST
+
+static int leave_link(const struct job *job, int rank)
+{
+    const hvd_options compressed = {.compression = HVD_COMPRESSION_FLOAT16}, twice = {.prescale = 2};
+    float x = 1, from = (float)rank;
+    hvd_handle handle;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int way = 0; way < 5; way++) {
+        char name[16];
+        snprintf(name, sizeof name, "way%d", way);
+        sum_often(name, 2);
+        x = 1, from = (float)rank;
+        if (way == 0) { /* one rank alone does it so */
+            job_check(rank == 0 ? hvd_allreduce_async(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &handle) == 0 &&
+                                      hvd_wait(handle) == HVD_SUCCESS
+                                : hvd_allreduce(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+            job_check(x == 2);
+        } else if (way == 1) {
+            job_check(hvd_broadcast(name, &from, 1, HVD_FLOAT32, 1, NULL) == HVD_SUCCESS && from == 1);
+        } else if (way == 2) {
+            job_check(hvd_allreduce(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, &compressed) == 0 && x == 2);
+        } else if (way == 3) {
+            job_check(hvd_allreduce(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, &twice) == HVD_SUCCESS && x == 4);
+        } else {
+            sum_once(name, LINK_BYTES_MAX);
+        }
+        job_check(!was_carried(name));
+        sum_often(name, 2);
+        job_check(!was_carried(name));
+    }
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(other_operations_go_to_the_engines)
+{
+    job_must_succeed(job_ran(two, leave_link));
+}
+END_TEST
+
+static int disagree(const struct job *job, int rank)
+{
+    static float x[LINK_BYTES_MAX], out[6];
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int turn = 0; turn < 4; turn++) {
+        char name[16];
+        int status;
+        snprintf(name, sizeof name, "turn%d", turn);
+        sum_often(name, 2);
+        if (turn == 3 && rank == 1)
+            status = hvd_allgather(name, x, 1, 1, HVD_FLOAT32, out, 2, NULL, NULL);
+        else if (turn == 2 && rank == 1)
+            status = hvd_allreduce(name, x, x, LINK_BYTES_MAX, HVD_FLOAT32, HVD_SUM, NULL);
+        else
+            status = hvd_allreduce(name, x, x, turn == 1 ? 2 : 2 + (size_t)rank, HVD_FLOAT32,
+                                   turn == 1 && rank == 1 ? HVD_MAX : HVD_SUM, NULL);
+        job_check(status == HVD_ERR_MISMATCH);
+        job_check(strstr(hvd_last_error(), "rank 0") && strstr(hvd_last_error(), "rank 1"));
+        sum_often(name, 2);
+    }
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(ranks_that_disagree_hear_of_both)
+{
+    job_must_succeed(job_ran(two, disagree));
+}
+END_TEST
+
+static int wait_short(const struct job *job, int rank)
+{
+    const hvd_options will_wait = {.will_wait = 1};
+    float x = 1;
+    hvd_handle handle;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int i = 0; i < OFTEN; i++) {
+        x = 1;
+        if (i == OFTEN - 1 && rank == 1)
+            usleep(200000);
+        job_check(hvd_allreduce_async("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &will_wait, &handle) == 0);
+        if (i == OFTEN - 1 && rank == 0)
+            job_check(hvd_wait_for(handle, 20) == HVD_ERR_TIMEOUT);
+        job_check(hvd_wait(handle) == HVD_SUCCESS && x == 2);
+    }
+    job_check(was_carried("x"));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_wait_may_end_before_its_operation)
+{
+    job_must_succeed(job_ran(two, wait_short));
+}
+END_TEST
+
+/* ---- its end for all names ----------------------------------------------------------------------------- */
+
+static int join_later(const struct job *job, int rank)
+{
+    float x = 1;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        sum_often("x", 2);
+        for (int i = 0; rank == 0 && i < OFTEN; i++, x = 1)
+            job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS && x == 1);
+        usleep(rank == 1 ? 20000 : 0);
+        job_check(hvd_join(NULL) == HVD_SUCCESS);
+        sum_often("x", 2);
+        sum_often("y", 2);
+        job_check(!was_carried("x") && !was_carried("y"));
+        job_check(hvd_shutdown() == HVD_SUCCESS && hvd_init() == HVD_SUCCESS);
+    }
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_rank_that_joins_is_found_by_the_engines)
+{
+    struct job job = job_ran(two, join_later);
+    ck_assert(job_succeeded(&job));
+}
+END_TEST
+
+static int forget_names(const struct job *job, int rank)
+{
+    char name[16];
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int i = 0; i < 2 * OFTEN; i++) {
+        sum_once("x", 2);
+        snprintf(name, sizeof name, "%d", i);
+        sum_once(name, 2);
+        sum_once("later", 2);
+        if (rank == 1 && i == OFTEN / 4)
+            forget_idle();
+    }
+    job_check(!was_carried("x") && !was_carried("later"));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(names_may_be_forgotten)
+{
+    job_must_succeed(job_ran(two, forget_names));
+}
+END_TEST
+
+static void *sum_in_thread(void *name)
+{
+    sum_often(name, 2);
+    return NULL;
+}
+
+static void *barrier_in_thread(void *arg)
+{
+    for (int i = 0; i < OFTEN; i++)
+        job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+    return arg;
+}
+
+static int stop_in_threads(const struct job *job, int rank)
+{
+    pthread_t thread;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    for (int turn = 0; turn < 20; turn++) {
+        job_check(pthread_create(&thread, NULL, barrier_in_thread, NULL) == 0);
+        sum_in_thread("x");
+        if (turn == 7 && rank == 1)
+            rank_link_stop();
+        pthread_join(thread, NULL);
+    }
+    job_check(!was_carried("x"));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(it_ends_while_another_thread_waits)
+{
+    job_must_succeed(job_ran(two, stop_in_threads));
+}
+END_TEST
+
+/* ---- failures ------------------------------------------------------------------------------------------ */
+
+static const char *end_in_pieces; /* what rank 1 writes before its end */
+static size_t pieces_size;
+static bool lives_on;
+
+static int end_in_between(const struct job *job, int rank)
+{
+    float x = 1;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (rank == 1) {
+        job_check(send(own_connection(), end_in_pieces, pieces_size, 0) == (ssize_t)pieces_size);
+        while (lives_on && hvd_allreduce("z", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS)
+            ;
+        _exit(7);
+    }
+    uint64_t before = clock_now();
+    job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_PEER);
+    job_check(clock_now() - before < 3 * NSEC_PER_SEC);
+    if (lives_on)
+        job_check(strstr(hvd_last_error(), "rank 0") && strstr(hvd_last_error(), "something else"));
+    else
+        job_check(strstr(hvd_last_error(), "rank 1"));
+    hvd_shutdown();
+    return 7;
+}
+
+static void must_end(const char *pieces, size_t size, bool lives)
+{
+    end_in_pieces = pieces;
+    pieces_size = size;
+    lives_on = lives;
+    struct job job = job_of(two, end_in_between);
+    job_run(&job, JOB_SECONDS);
+    ck_assert(!job.timed_out);
+    ck_assert_int_eq(job.status[0], 7 << 8);
+    ck_assert_int_eq(job.status[1], 7 << 8);
+}
+
+START_TEST(a_rank_that_dies_in_a_message_is_named)
+{
+    static const char begin[] = "1lnk";
+    must_end(begin, 4, false);
+}
+END_TEST
+
+START_TEST(what_is_no_message_ends_the_job)
+{
+    static char noise[4096];
+    for (size_t i = 0; i < sizeof noise; i++)
+        noise[i] = (char)(i * 7919 >> 3);
+    must_end(noise, sizeof noise, true);
+    memcpy(noise, "1lnk", 4); /* with the right first word */
+    must_end(noise, sizeof noise, true);
+    memset(noise + 4, 0xff, 92);
+    must_end(noise, 96, true);
+}
+END_TEST
+
+static int lose_engine(const struct job *job, int rank)
+{
+    float x = 1;
+    int status = HVD_SUCCESS;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (rank == 0)
+        job_ready(job);
+    while (status == HVD_SUCCESS)
+        status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_MAX, NULL);
+    job_check(status == HVD_ERR_ENGINE || status == HVD_ERR_PEER);
+    hvd_shutdown();
+    return 3;
+}
+
+START_TEST(a_lost_engine_ends_the_waits)
+{
+    struct job job = job_of(two, lose_engine);
+    job.fault = JOB_KILL_ENGINE;
+    job.fault_after = 1;
+    job_run(&job, JOB_SECONDS);
+    ck_assert(!job.timed_out);
+    ck_assert_int_eq(job.status[0], 3 << 8);
+    ck_assert_int_eq(job.status[1], 3 << 8);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rank link");
+    TCase *results = tcase_create("results"), *ends = tcase_create("ends"), *failures = tcase_create("failures");
+    tcase_add_test(results, small_tensors_go_from_rank_to_rank);
+    tcase_add_test(results, other_operations_go_to_the_engines);
+    tcase_add_test(results, ranks_that_disagree_hear_of_both);
+    tcase_add_test(results, a_wait_may_end_before_its_operation);
+    tcase_add_test(ends, a_rank_that_joins_is_found_by_the_engines);
+    tcase_add_test(ends, names_may_be_forgotten);
+    tcase_add_test(ends, it_ends_while_another_thread_waits);
+    tcase_add_test(failures, a_rank_that_dies_in_a_message_is_named);
+    tcase_add_test(failures, what_is_no_message_ends_the_job);
+    tcase_add_test(failures, a_lost_engine_ends_the_waits);
+    TCase *all[] = {results, ends, failures};
+    for (size_t i = 0; i < 3; i++) {
+        tcase_set_timeout(all[i], 90);
+        suite_add_tcase(suite, all[i]);
+    }
+    return run_suite(suite);
+}
