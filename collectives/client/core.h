@@ -10,7 +10,8 @@
  *   timeline.c   a file of all operations                 overdue.c   when an engine is given up
  *   sized.c      results that the caller allocates         forget.c    tensors without a use are forgotten
  *   carry.c      sets over a change of the ranks           gpu/        tensors in memory of GPUs
- *   flight.c     the last operations, for later            api/        the calls of hvd.h
+ *   flight.c     the last operations, for later            rank_link.c from rank to rank on two hosts
+ *   api/         the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or
  * on GPUs (gpu/). The last two are a `struct path_ops` (operation.h). */
@@ -71,6 +72,7 @@ struct recording {
  *   tensor.lock  of a tensor that libhvd uses itself for GPUs, SHM_DEVICE_NAME...
  *   names_lock   the table of tensors changes
  *   arena_lock   blocks and segments
+ *   (the lock of rank_link.c)
  *   rpc_lock     the socket to the engine; ring_lock: the ring of tensors to the engine */
 struct client {
     _Atomic int state; /* enum client_state */

@@ -55,7 +55,7 @@ void forget_tensor(struct tensor *t)
     if (t->gpu)
         client.gpu->free_tensor(t);
     t->kept = false;
-    rank_link_forget(&t->link);
+    t->link = NULL;
     arena_free(t->shared.memory);
     arena_free(t->shared.before);
     t->shared = (struct shared_result){0};

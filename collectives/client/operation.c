@@ -8,6 +8,7 @@
 #include "collectives/client/flight.h"
 #include "collectives/client/group.h"
 #include "collectives/client/names.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/shm/doorbell.h"
 
 /* This rank arrives last: wakes the members that sleep and, if the engine has a part in the operation, the
@@ -76,21 +77,56 @@ static void publish_operation(struct tensor *t, bool gives)
     tensor_publish(&t->view, &t->op.what, &t->op.where);
 }
 
-void operation_to_engine(struct tensor *t)
+static void give_to_engine(struct tensor *t)
 {
     publish_operation(t, true);
     t->phase = PHASE_REMOTE;
     notify_others(t, true);
 }
 
+static struct link_operation link_operation_of(const struct tensor *t)
+{
+    return (struct link_operation){.name = t->name,
+                                   .sequence = t->sequence,
+                                   .op = t->op.what,
+                                   .in = t->op.in,
+                                   .out = t->op.out,
+                                   .bytes = (uint32_t)t->op.bytes,
+                                   .carried = &t->view.member_slot[t->view.me]->carried};
+}
+
+/* Something that a rank makes at once of its own elements and of another rank's, or a barrier. */
+static bool fits_link(const struct tensor *t, bool will_wait)
+{
+    const struct tensor_op *op = &t->op.what;
+    if (!will_wait || t->op.group || op->device || is_sized(&t->op))
+        return false;
+    return op->kind == SHM_BARRIER ||
+           (op->kind == SHM_ALLREDUCE && op_elementwise(op->op) && op->prescale == 1 &&
+            op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 && t->op.bytes <= LINK_BYTES_MAX);
+}
+
 /* For the other rank alone. The entry shows what this rank waits for. */
 static __attribute__((noinline)) bool start_on_link(struct tensor *t, bool will_wait)
 {
-    if (t->view.team->id != HVD_WORLD || !rank_link_begin(t, will_wait))
+    if (t->view.team->id != HVD_WORLD || t->sequence < LINK_FIRST)
         return false;
+    struct link_operation o = link_operation_of(t);
+    if (!rank_link_begin(&t->link, &o, fits_link(t, will_wait)))
+        return false;
+    t->kept = true; /* a name that is forgotten would be counted anew */
     publish_operation(t, false);
     t->phase = PHASE_LINK;
     return true;
+}
+
+bool operation_step_on_link(struct tensor *t)
+{
+    struct link_operation o = link_operation_of(t);
+    enum link_step step = rank_link_step(t->link, &o);
+    if (step == LINK_TO_ENGINE)
+        give_to_engine(t);
+    return step == LINK_ENDED;
 }
 
 static int start_on_path(struct tensor *t, bool will_wait)

@@ -163,10 +163,10 @@ struct tensor {
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     struct operation op;
     struct shared_result shared;
-    struct tensor_link link;
-    struct gpu_op *gpu;    /* NULL: no operation of this name was on a GPU; gpu/ */
-    struct part *deferred; /* an operation that hvd_join has set aside; api/join.h */
-    _Atomic bool is_over;  /* while this rank has joined: the operation has ended, and the thread that saw
+    struct linked_name *link; /* rank_link.h; NULL: no operation of this name was to go that way */
+    struct gpu_op *gpu;       /* NULL: no operation of this name was on a GPU; gpu/ */
+    struct part *deferred;    /* an operation that hvd_join has set aside; api/join.h */
+    _Atomic bool is_over;     /* while this rank has joined: the operation has ended, and the thread that saw
                                  the end holds the lock for a moment only */
     struct tensor *next_free;
     struct tensor *next_left; /* pending.c */
@@ -201,8 +201,8 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait);
 int operation_start(struct tensor *t, bool will_wait);
 /* The operation is published: the other ranks, and the engine if it has a part in it, may look. */
 void operation_announce(struct tensor *t, bool will_wait);
-/* The engine gets an operation that has begun on another way. */
-void operation_to_engine(struct tensor *t);
+/* In PHASE_LINK: does what can be done now, or gives the operation to the engine. true: it has ended. */
+bool operation_step_on_link(struct tensor *t);
 /* Begins a barrier or a shutdown. `t` NULL: last_failure(). */
 int operation_begin_fixed(struct tensor *t, uint8_t kind);
 /* The same, from beginning to end; then the lock is free. */

@@ -229,15 +229,6 @@ static void end_worked(struct tensor *t)
     }
 }
 
-static void step_on_link(struct tensor *t)
-{
-    enum link_step step = rank_link_step(t);
-    if (step == LINK_ENDED)
-        end_operation(t, HVD_SUCCESS);
-    else if (step == LINK_TO_ENGINE)
-        operation_to_engine(t);
-}
-
 /* Does what can be done now. true: the operation has ended. */
 bool operation_step(struct tensor *t)
 {
@@ -265,7 +256,8 @@ bool operation_step(struct tensor *t)
         }
         break;
     case PHASE_LINK:
-        step_on_link(t);
+        if (operation_step_on_link(t))
+            end_operation(t, HVD_SUCCESS);
         break;
     case PHASE_PATH:
         if (sized_is_for_later(t))
@@ -321,7 +313,7 @@ void operation_lose_engine(struct tensor *t)
 static void sleep_once(struct tensor *t, uint64_t left)
 {
     uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
-    if (t->phase == PHASE_LINK && rank_link_sleep(t, (unsigned)ms)) {
+    if (t->phase == PHASE_LINK && rank_link_sleep(t->link, t->sequence, (unsigned)ms)) {
         if (!operation_step(t) && engine_has_stopped_polling(&t->polls))
             operation_lose_engine(t);
         return;

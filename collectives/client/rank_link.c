@@ -2,26 +2,26 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collectives/client/names.h"
-#include "collectives/client/operation.h"
 #include "collectives/client/rpc.h"
-#include "collectives/client/sets.h"
-#include "collectives/kernels/dtype.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/shm/doorbell.h"
 #include "common/base/crc32c.h"
+#include "common/base/hash.h"
 
 #define LINK_MAGIC   0x6b6e6c31u
 #define LINK_ALIGNED 16u
-#define SLICE_MS     50 /* between two looks whether the job has failed */
+#define LINK_NAMES   65536u /* more is none of a peer's business */
+#define BUCKETS      1024u
+#define SLICE_MS     50                  /* between two looks whether the job has failed */
 #define LOST_NS      (10 * NSEC_PER_SEC) /* that the engines have to tell why the connection broke */
 
-enum said { ELEMENTS = 1, LEAVES, RANK_LINK_STOPS };
+enum said { ELEMENTS = 1, LEAVES, STOPS };
 
 struct link_message {
     uint32_t magic, check; /* CRC-32C of all that follows `check` */
@@ -35,6 +35,23 @@ _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements ar
 
 #define MESSAGE_MAX (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_BYTES_MAX)
 
+/* Elements of the other rank that came before this rank took them. */
+struct early {
+    uint32_t sequence, bytes;
+    struct tensor_op op;
+    uint8_t *elements; /* NULL: there is no room for them yet */
+};
+
+/* A name that one of the ranks has spoken of. */
+struct linked_name {
+    struct linked_name *next; /* in its bucket */
+    _Atomic bool left;        /* all its operations go to the engine */
+    bool takes;               /* this rank has sent elements */
+    uint32_t given, done;     /* this rank's last operation whose elements it has sent, and that has ended */
+    struct early early[2];    /* by operation % 2: the other rank may be one ahead */
+    char name[];
+};
+
 enum state { STATE_UNKNOWN, STATE_UP, STATE_NONE, STATE_BROKEN };
 
 /* Of the process; all under `lock`. */
@@ -45,17 +62,20 @@ static struct {
     bool stops, stopped; /* this rank has said so; the other one */
     bool sleeps;         /* a thread waits for the socket, and reads what comes for all of them */
     uint64_t broken_at;  /* 0: the engine was told */
-    const char *why;
-    uint8_t *in; /* [MESSAGE_MAX] */
+    const char *why;     /* it broke; NULL: the engines know */
+    uint8_t *in;         /* [MESSAGE_MAX] */
     size_t have;
+    uint32_t names;
+    struct linked_name *bucket[BUCKETS];
 } rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+static const char no_memory[] = "has no memory for what the rank of the other host has sent";
+static const char no_message[] = "got something else than a message from the rank of the other host";
 
 static size_t fill_up(size_t bytes)
 {
     return (bytes + LINK_ALIGNED - 1) / LINK_ALIGNED * LINK_ALIGNED;
 }
-
-static const char no_memory[] = "has no memory for what the rank of the other host has sent";
 
 /* ---- the connection ------------------------------------------------------------------------------------ */
 
@@ -68,7 +88,7 @@ static void break_link(const char *why)
     rank_link.have = 0;
 }
 
-/* Asks the engine, once in an epoch. `declines`: this rank is not going to use it. */
+/* Asks the engine, once in an epoch. `declines`: this rank is not going to use the connection. */
 static void open_link(bool declines)
 {
     struct worker_message m = {.type = WORKER_RANK_LINK, .id = declines};
@@ -87,12 +107,26 @@ static void open_link(bool declines)
         break_link(no_memory);
 }
 
+static void free_names(void)
+{
+    for (uint32_t i = 0; i < BUCKETS; i++)
+        while (rank_link.bucket[i]) {
+            struct linked_name *n = rank_link.bucket[i];
+            rank_link.bucket[i] = n->next;
+            free(n->early[0].elements);
+            free(n->early[1].elements);
+            free(n);
+        }
+    rank_link.names = 0;
+}
+
 void rank_link_close(void)
 {
     pthread_mutex_lock(&rank_link.lock);
     if (rank_link.fd >= 0)
         close(rank_link.fd);
     free(rank_link.in);
+    free_names();
     rank_link.fd = -1;
     rank_link.in = NULL;
     rank_link.have = 0;
@@ -101,41 +135,52 @@ void rank_link_close(void)
     pthread_mutex_unlock(&rank_link.lock);
 }
 
-void rank_link_forget(struct tensor_link *link)
+/* Makes it if need be. NULL: no memory, or the other rank has named too many; the connection is broken. */
+static struct linked_name *find_name(const char *name)
 {
-    pthread_mutex_lock(&rank_link.lock);
-    free(link->theirs[0].elements);
-    free(link->theirs[1].elements);
-    *link = (struct tensor_link){0};
-    pthread_mutex_unlock(&rank_link.lock);
+    struct linked_name **at = &rank_link.bucket[hash_text(0, name) % BUCKETS], *n = *at;
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    if (n)
+        return n;
+    size_t size = strlen(name) + 1;
+    n = rank_link.names < LINK_NAMES ? calloc(1, sizeof *n + size) : NULL;
+    if (!n) {
+        break_link(no_memory);
+        return NULL;
+    }
+    memcpy(n->name, name, size);
+    n->next = *at;
+    *at = n;
+    rank_link.names++;
+    return n;
 }
 
-/* ---- what comes ---------------------------------------------------------------------------------------- */
+/* ---- messages in --------------------------------------------------------------------------------------- */
 
-/* The whole of it is there. NULL: it is no message, and the connection is of no use any more. */
+/* The first message in the buffer, and its size if it is whole; else 0. NULL: it is no message. */
 static const struct link_message *check_message(size_t *size)
 {
     const struct link_message *m = (const void *)rank_link.in;
     *size = 0;
     if (rank_link.have < sizeof *m)
         return m;
-    size_t name = fill_up(m->name), whole = sizeof *m + name + fill_up(m->bytes);
-    if (m->magic != LINK_MAGIC || m->said < ELEMENTS || m->said > RANK_LINK_STOPS || m->name > SHM_NAME_MAX ||
+    if (m->magic != LINK_MAGIC || m->said < ELEMENTS || m->said > STOPS || m->name > SHM_NAME_MAX ||
         m->bytes > LINK_BYTES_MAX)
         return NULL;
+    size_t whole = sizeof *m + fill_up(m->name) + fill_up(m->bytes);
     if (rank_link.have < whole)
         return m;
-    const uint8_t *from = (const uint8_t *)&m->said;
-    if (crc32c(0, from, whole - (size_t)(from - rank_link.in)) != m->check)
+    size_t before = offsetof(struct link_message, said);
+    if (crc32c(0, rank_link.in + before, whole - before) != m->check)
         return NULL;
     *size = whole;
     return m;
 }
 
-/* Keeps them for when this rank comes to the operation. */
-static void keep_elements(struct tensor_link *link, const struct link_message *m, const uint8_t *elements)
+static void keep_elements(struct linked_name *n, const struct link_message *m, const uint8_t *elements)
 {
-    struct link_given *to = &link->theirs[m->sequence % 2];
+    struct early *to = &n->early[m->sequence % 2];
     if (!to->elements)
         to->elements = malloc(LINK_BYTES_MAX);
     if (!to->elements) {
@@ -148,77 +193,80 @@ static void keep_elements(struct tensor_link *link, const struct link_message *m
     memcpy(to->elements, elements, m->bytes);
 }
 
-static void combine_elements(struct tensor *t, const void *theirs)
+static void combine_elements(struct linked_name *n, const struct link_operation *o, const void *theirs)
 {
-    const struct tensor_op *op = &t->op.what;
-    const void *in[2] = {t->op.in, theirs};
-    void *out = t->op.out;
+    const void *in[2] = {o->in, theirs};
+    void *out = o->out;
     if (client.rank == 1) {
         in[0] = theirs;
-        in[1] = t->op.in;
+        in[1] = o->in;
     }
     struct reduce_job job = {.in = in,
                              .inputs = 2,
                              .out = &out,
                              .outputs = 1,
-                             .dtype = (hvd_dtype)op->dtype,
-                             .op = (hvd_op)op->op,
-                             .divisor = op->op == HVD_AVERAGE ? 2 : 0,
-                             .postscale = op->postscale};
-    if (op->kind == SHM_ALLREDUCE)
-        reduce_range(&job, 0, op->count);
-    t->link.done = t->sequence;
-    atomic_store(&t->view.member_slot[t->view.me]->carried, t->sequence);
+                             .dtype = (hvd_dtype)o->op.dtype,
+                             .op = (hvd_op)o->op.op,
+                             .divisor = o->op.op == HVD_AVERAGE ? 2 : 0,
+                             .postscale = o->op.postscale};
+    if (o->op.kind == SHM_ALLREDUCE)
+        reduce_range(&job, 0, o->op.count);
+    n->done = o->sequence;
+    atomic_store(o->carried, o->sequence);
 }
 
-/* `self` waits, and its lock is held; others may be anybody's. */
-static void take_message(const struct link_message *m, struct tensor *self)
+/* The reader's own operation, or NULL. */
+struct waiting {
+    struct linked_name *name;
+    const struct link_operation *o;
+};
+
+static void take_message(const struct link_message *m, const struct waiting *w)
 {
     char name[SHM_NAME_MAX + 1];
     const uint8_t *elements = (const uint8_t *)(m + 1) + fill_up(m->name);
-    if (m->said == RANK_LINK_STOPS) {
+    if (m->said == STOPS) {
         rank_link.stopped = true;
         return;
     }
     memcpy(name, m + 1, m->name);
     name[m->name] = '\0';
-    struct tensor *t = self && strcmp(self->name, name) == 0 ? self : tensor_known(client.set[HVD_WORLD], name);
-    if (!t || t->link.use == LINK_LEFT)
-        return; /* it was forgotten, and the other rank hears that; or it goes to the engine */
-    if (m->said == LEAVES) {
-        t->link.use = LINK_LEFT;
-    } else if (t == self && t->link.given == m->sequence && t->sequence == m->sequence &&
-               memcmp(&m->op, &t->op.what, sizeof m->op) == 0 && m->bytes == t->op.bytes) {
-        combine_elements(t, elements);
-    } else {
-        keep_elements(&t->link, m, elements);
-    }
+    struct linked_name *n = w && strcmp(w->o->name, name) == 0 ? w->name : find_name(name);
+    if (!n || n->left)
+        return; /* the name goes to the engine */
+    if (m->said == LEAVES)
+        n->left = true;
+    else if (w && n == w->name && n->given == m->sequence && w->o->sequence == m->sequence &&
+             memcmp(&m->op, &w->o->op, sizeof m->op) == 0 && m->bytes == w->o->bytes)
+        combine_elements(n, w->o, elements);
+    else
+        keep_elements(n, m, elements);
 }
 
 /* All whole messages in the buffer. */
-static void take_messages(struct tensor *self)
+static void take_messages(const struct waiting *w)
 {
     const struct link_message *m;
     size_t size;
     bool taken = false;
     while (rank_link.state == STATE_UP && (m = check_message(&size)) != NULL && size > 0) {
-        take_message(m, self);
+        take_message(m, w);
         rank_link.have -= rank_link.state == STATE_UP ? size : rank_link.have;
         memmove(rank_link.in, rank_link.in + size, rank_link.have);
         taken = true;
     }
     if (rank_link.state == STATE_UP && !check_message(&size))
-        break_link("got something else than a message from the rank of the other host");
+        break_link(no_message);
     if (taken && doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* it may be another thread's */
 }
 
-/* Reads without waiting, until nothing is there or the operation of `self` has ended. */
-static void read_link(struct tensor *self)
+/* Reads without waiting, until nothing is there or the reader's operation has ended. */
+static void read_link(const struct waiting *w)
 {
-    while (rank_link.state == STATE_UP && !(self && self->link.done == self->sequence)) {
-        size_t room = MESSAGE_MAX - rank_link.have;
-        ssize_t n = recv(rank_link.fd, rank_link.in + rank_link.have, room, MSG_DONTWAIT);
+    while (rank_link.state == STATE_UP && !(w && w->name->done == w->o->sequence)) {
+        ssize_t n =
+            recv(rank_link.fd, rank_link.in + rank_link.have, MESSAGE_MAX - rank_link.have, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -228,11 +276,11 @@ static void read_link(struct tensor *self)
             return;
         }
         rank_link.have += (size_t)n;
-        take_messages(self);
+        take_messages(w);
     }
 }
 
-/* ---- what goes ----------------------------------------------------------------------------------------- */
+/* ---- messages out -------------------------------------------------------------------------------------- */
 
 /* The socket is full. Both ranks may send, so what comes is read meanwhile. */
 static void wait_for_room(void)
@@ -262,26 +310,26 @@ static void send_all(struct iovec *part, size_t parts)
     }
 }
 
-/* t NULL: of no tensor. */
-static void send_message(enum said said, const struct tensor *t)
+/* o NULL: of no name. */
+static void send_message(enum said said, const struct link_operation *o)
 {
+    static const uint8_t zeros[LINK_ALIGNED];
     struct {
         struct link_message m;
         uint8_t name[SHM_NAME_MAX + 1 + LINK_ALIGNED];
     } head = {.m = {.magic = LINK_MAGIC, .said = said}};
-    static const uint8_t zeros[LINK_ALIGNED];
     struct iovec part[3] = {{&head, sizeof head.m}};
-    if (t) {
-        head.m.sequence = t->sequence;
-        head.m.name = (uint32_t)strlen(t->name);
-        head.m.op = t->op.what;
-        memcpy(head.name, t->name, head.m.name);
+    if (o) {
+        head.m.sequence = o->sequence;
+        head.m.name = (uint32_t)strlen(o->name);
+        head.m.op = o->op;
+        memcpy(head.name, o->name, head.m.name);
         part[0].iov_len += fill_up(head.m.name);
     }
     if (said == ELEMENTS) {
-        head.m.bytes = (uint32_t)t->op.bytes;
-        part[1] = (struct iovec){(void *)(uintptr_t)t->op.in, t->op.bytes};
-        part[2] = (struct iovec){(void *)(uintptr_t)zeros, fill_up(t->op.bytes) - t->op.bytes};
+        head.m.bytes = o->bytes;
+        part[1] = (struct iovec){(void *)(uintptr_t)o->in, o->bytes};
+        part[2] = (struct iovec){(void *)(uintptr_t)zeros, fill_up(o->bytes) - o->bytes};
     }
     size_t before = offsetof(struct link_message, said);
     uint32_t check = crc32c(0, (const uint8_t *)&head + before, part[0].iov_len - before);
@@ -291,14 +339,12 @@ static void send_message(enum said said, const struct tensor *t)
     send_all(part, part[2].iov_len > 0 ? 3 : part[1].iov_len > 0 ? 2 : 1);
 }
 
-/* ---- an operation -------------------------------------------------------------------------------------- */
-
-static void answer_stop(void)
+static void say_stop(void)
 {
-    if (__builtin_expect(!rank_link.stopped || rank_link.stops, 1))
+    if (rank_link.stops)
         return;
     rank_link.stops = true;
-    send_message(RANK_LINK_STOPS, NULL);
+    send_message(STOPS, NULL);
 }
 
 void rank_link_stop(void)
@@ -307,52 +353,41 @@ void rank_link_stop(void)
         return;
     pthread_mutex_lock(&rank_link.lock);
     open_link(true);
-    if (rank_link.state == STATE_UP && !rank_link.stops) {
-        rank_link.stops = true;
-        send_message(RANK_LINK_STOPS, NULL);
-    }
+    if (rank_link.state == STATE_UP)
+        say_stop();
     pthread_mutex_unlock(&rank_link.lock);
 }
 
-/* A sum that this rank can make of two arrays, or a barrier. */
-static bool is_for_link(const struct tensor *t, bool will_wait)
-{
-    const struct tensor_op *op = &t->op.what;
-    if (!will_wait || t->op.group || t->op.path || op->device || is_sized(&t->op))
-        return false;
-    return op->kind == SHM_BARRIER ||
-           (op->kind == SHM_ALLREDUCE && op_elementwise(op->op) && op->prescale == 1 &&
-            op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 && t->op.bytes <= LINK_BYTES_MAX);
-}
+/* ---- an operation -------------------------------------------------------------------------------------- */
 
-/* rank_link.lock is held. */
-static bool begin_operation(struct tensor *t, bool will_wait)
+static bool begin_operation(struct linked_name **linked, const struct link_operation *o, bool fits)
 {
     open_link(false);
-    answer_stop();
-    bool is_new = t->link.use == LINK_UNTRIED;
-    bool goes = is_for_link(t, will_wait);
-    if (t->link.use == LINK_LEFT)
+    if (rank_link.stopped)
+        say_stop();
+    if (!*linked)
+        *linked = find_name(o->name);
+    struct linked_name *n = *linked;
+    if (!n || n->left)
         return false;
     if (rank_link.state == STATE_BROKEN)
         return true; /* the other rank may wait for this one here: nobody goes on */
-    if (rank_link.state != STATE_UP || rank_link.stops || (is_new && t->sequence != LINK_FIRST)) {
-        t->link.use = LINK_LEFT;
+    n->left = rank_link.state != STATE_UP || rank_link.stops || (!n->takes && o->sequence != LINK_FIRST);
+    if (n->left)
         return false;
-    }
-    send_message(goes ? ELEMENTS : LEAVES, t);
-    t->link.use = goes ? LINK_TAKES : LINK_LEFT;
-    t->link.given = goes ? t->sequence : 0;
-    t->kept = t->kept || goes;
-    return goes;
+    send_message(fits ? ELEMENTS : LEAVES, o);
+    n->left = !fits;
+    n->takes = fits;
+    n->given = o->sequence;
+    return fits;
 }
 
-bool rank_link_begin(struct tensor *t, bool will_wait)
+bool rank_link_begin(struct linked_name **linked, const struct link_operation *o, bool fits)
 {
-    if (t->sequence < LINK_FIRST || t->link.use == LINK_LEFT)
+    if (o->sequence < LINK_FIRST || (*linked && (*linked)->left))
         return false;
     pthread_mutex_lock(&rank_link.lock);
-    bool goes = begin_operation(t, will_wait);
+    bool goes = begin_operation(linked, o, fits);
     pthread_mutex_unlock(&rank_link.lock);
     return goes;
 }
@@ -366,49 +401,50 @@ static void tell_loss(void)
     rpc_failed(rank_link.why ? rank_link.why : "has lost its connection to the rank of the other host");
 }
 
-/* The other rank's part of the present operation, which this rank has yet to take. */
-static const struct link_given *find_given(const struct tensor *t)
+/* The other rank's elements for the operation, which this rank has yet to take. */
+static const struct early *find_early(const struct linked_name *n, uint32_t sequence)
 {
-    const struct link_given *g = &t->link.theirs[t->sequence % 2];
-    return t->link.done != t->sequence && g->sequence == t->sequence ? g : NULL;
+    const struct early *e = &n->early[sequence % 2];
+    return n->done != sequence && e->sequence == sequence ? e : NULL;
 }
 
-static enum link_step decide_step(struct tensor *t)
+static enum link_step decide_step(struct linked_name *n, const struct link_operation *o)
 {
-    struct tensor_link *link = &t->link;
-    const struct link_given *theirs = find_given(t);
+    const struct early *theirs = find_early(n, o->sequence);
     if (theirs) {
-        if (memcmp(&theirs->op, &t->op.what, sizeof theirs->op) == 0 && theirs->bytes == t->op.bytes)
-            combine_elements(t, theirs->elements);
+        if (memcmp(&theirs->op, &o->op, sizeof o->op) == 0 && theirs->bytes == o->bytes)
+            combine_elements(n, o, theirs->elements);
         else
-            link->use = LINK_LEFT;
+            n->left = true;
     }
-    if (link->done == t->sequence)
+    if (n->done == o->sequence)
         return LINK_ENDED;
-    if (link->use == LINK_LEFT || (rank_link.stopped && rank_link.state == STATE_UP))
+    if (n->left || (rank_link.stopped && rank_link.state == STATE_UP))
         return LINK_TO_ENGINE;
     if (rank_link.state == STATE_BROKEN)
         tell_loss();
     return LINK_WAITS;
 }
 
-enum link_step rank_link_step(struct tensor *t)
+enum link_step rank_link_step(struct linked_name *linked, const struct link_operation *o)
 {
+    struct waiting w = {linked, o};
     pthread_mutex_lock(&rank_link.lock);
-    if (t->link.done != t->sequence && !find_given(t) && !rank_link.sleeps)
-        read_link(t);
-    answer_stop();
-    enum link_step step = decide_step(t);
+    if (linked->done != o->sequence && !find_early(linked, o->sequence) && !rank_link.sleeps)
+        read_link(&w);
+    if (rank_link.stopped)
+        say_stop();
+    enum link_step step = decide_step(linked, o);
     pthread_mutex_unlock(&rank_link.lock);
     return step;
 }
 
-bool rank_link_sleep(const struct tensor *t, unsigned ms)
+bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms)
 {
     pthread_mutex_lock(&rank_link.lock);
     struct pollfd p = {.fd = rank_link.fd, .events = POLLIN};
     bool mine = rank_link.state == STATE_UP && !rank_link.sleeps;
-    bool has_come = find_given(t) || t->link.use == LINK_LEFT; /* by another thread, just now */
+    bool has_come = find_early(linked, sequence) || linked->left; /* another thread has read it just now */
     rank_link.sleeps = rank_link.sleeps || (mine && !has_come);
     pthread_mutex_unlock(&rank_link.lock);
     if (!mine || has_come)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "collectives/engine/engine.h"
-#include "collectives/engine/stalls.h"
+#include "collectives/engine/stalls/stalls.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 

@@ -31,7 +31,7 @@
 #include "collectives/engine/remote.h"
 #include "collectives/engine/session.h"
 #include "collectives/engine/sets.h"
-#include "collectives/engine/stalls.h"
+#include "collectives/engine/stalls/stalls.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/engine/tuning.h"
 #include "collectives/engine/workers.h"
@@ -49,11 +49,9 @@
 
 /* Each part uses those behind it. */
 static const struct engine_part *const parts[] = {
-    &peers_part,     &reinit_part, &membership_part, &questions_part,
-    &rank_link_part, &local_part,  &remote_part,     &timeline_part,
-    &tuning_part,    &gpus_part,   &stalls_part,     &counters_part,
-    &joins_part,     &names_part,  &sets_part,       &workers_part,
-    &flight_part,    NULL};
+    &peers_part,  &reinit_part,   &membership_part, &questions_part, &rank_link_part, &local_part,
+    &remote_part, &timeline_part, &tuning_part,     &gpus_part,      &stalls_part,    &counters_part,
+    &joins_part,  &names_part,    &sets_part,       &workers_part,   &flight_part,    NULL};
 
 /* Watched for edges: each kick is one, so nobody needs to read the counter. */
 static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)

@@ -9,7 +9,7 @@
  *   agree/      readiness, the execution list        run/         one entry of that list, between hosts
  *   reinit.c    the next epoch of the job            counters.c   what the engine reports when it is asked
  *   membership.c  the same with other ranks (elastic jobs)
- *   stall.c     which tensors wait for whom (pure)   stalls.c     asks the other hosts and tells of it
+ *   stalls/     which tensors wait for whom, and telling of it
  *   autotune.c  which values are best (pure)         tuning.c     measures, and tells all hosts
  *   timeline.c  a trace of the operations            gpu/         the ranks' operations on GPUs
  *   flight.c    names and rings of the flight recorder
@@ -33,7 +33,7 @@
 #include "collectives/engine/remote.h"
 #include "collectives/engine/session.h"
 #include "collectives/engine/sets.h"
-#include "collectives/engine/stall.h"
+#include "collectives/engine/stalls/stall.h"
 #include "collectives/engine/workers.h"
 #include "collectives/shm/region.h"
 
@@ -43,7 +43,6 @@
 struct counted;     /* counters.c */
 struct memberships; /* membership.c */
 struct engine_gpus; /* gpu/gpu.h */
-struct rank_link;   /* rank_link.c */
 struct stalls;      /* stalls.c */
 struct timeline;    /* timeline.c */
 struct tuning;      /* tuning.c */
@@ -118,7 +117,6 @@ struct engine {
     struct timeline *timeline;      /* NULL: none is written */
     struct tuning *tuning;          /* NULL: nothing is tuned */
     struct engine_gpus *gpus;       /* NULL: the workers run NCCL themselves */
-    struct rank_link *rank_link;    /* NULL: no rank may have one */
     struct counted *counted;        /* NULL: no epoch has ended */
     struct memberships *membership; /* NULL: the job is not elastic */
 };

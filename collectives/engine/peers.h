@@ -8,9 +8,11 @@
 #define ENGINE_LINKS_MS 30000 /* from knowing where all engines listen to being connected to all */
 
 struct early_message;
+struct rank_link; /* rank_link.c */
 
 struct peers {
-    struct links *links; /* NULL: there is one host */
+    struct links *links;         /* NULL: there is one host */
+    struct rank_link *rank_link; /* NULL: no rank may have one */
     struct watch watch;
     bool up;       /* every link is ready */
     bool down;     /* given up after a failure */

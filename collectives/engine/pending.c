@@ -7,7 +7,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/names.h"
 #include "collectives/engine/sets.h"
-#include "collectives/engine/stalls.h"
+#include "collectives/engine/stalls/stalls.h"
 #include "common/base/clock.h"
 
 #define TOLD        8

@@ -12,8 +12,9 @@
  * Message between engines (integers little endian): PEER_RANK_LINK 1, what 1 (enum said), port 2, epoch 4. */
 #include "collectives/engine/rank_link.h"
 
-#include <stdlib.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 
 #define MESSAGE_SIZE 8
 #define START_MS     3000 /* from the first address to the connection */
+#define PROBE_S      15   /* firewalls forget connections that are silent for a minute or more */
 #define NEARBY       (1u << 30)
 
 enum said { WANTED = 1, OFFER, READY, REFUSED };
@@ -94,7 +96,7 @@ static void answer_rank(struct engine *engine, struct rank_link *r)
 
 static void settle_state(struct engine *engine, enum state state)
 {
-    struct rank_link *r = engine->rank_link;
+    struct rank_link *r = engine->peers.rank_link;
     r->state = state;
     if (state == STATE_NONE)
         close_fd(r);
@@ -115,8 +117,10 @@ static int keep_socket(void *ctx, uint32_t host, int fd, uint32_t events, struct
 {
     struct engine *engine = ctx;
     (void)host, (void)events;
-    engine->rank_link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    return engine->rank_link->fd >= 0 ? 0 : err_set(e, ERR_SYSTEM, "no descriptor for a link between ranks");
+    engine->peers.rank_link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (engine->peers.rank_link->fd < 0)
+        return err_sys(e, errno, "no descriptor for a link between ranks");
+    return net_set_quiet_options(fd, PROBE_S, e);
 }
 
 static void link_is_ready(void *ctx, uint32_t host)
@@ -125,7 +129,7 @@ static void link_is_ready(void *ctx, uint32_t host)
     (void)host;
     if (engine->self == 0)
         tell_other(engine, READY, 0);
-    engine->rank_link->state = engine->self == 0 ? STATE_UP : STATE_HELD;
+    engine->peers.rank_link->state = engine->self == 0 ? STATE_UP : STATE_HELD;
 }
 
 static void link_is_lost(void *ctx, uint32_t host, const struct err *why)
@@ -133,7 +137,7 @@ static void link_is_lost(void *ctx, uint32_t host, const struct err *why)
     struct engine *engine = ctx;
     (void)host;
     log_debug("no link between the ranks: %s", why->text);
-    engine->rank_link->state = STATE_NONE;
+    engine->peers.rank_link->state = STATE_NONE;
 }
 
 /* Neither may come: nothing is sent before both ranks have the connection. */
@@ -160,13 +164,13 @@ static const struct links_events events = {link_is_ready,  refuse_control, refus
 static void links_move(struct engine *engine, struct watch *watch, uint32_t told)
 {
     (void)watch;
-    links_event(engine->rank_link->links, engine->self, told);
+    links_event(engine->peers.rank_link->links, engine->self, told);
 }
 
 /* port 0: this host listens. */
 static int open_links(struct engine *engine, uint16_t port, struct err *e)
 {
-    struct rank_link *r = engine->rank_link;
+    struct rank_link *r = engine->peers.rank_link;
     char own[NET_TEXT_MAX], other[NET_TEXT_MAX];
     const char *const name[] = {engine->host[0].name, engine->host[1].name};
     const char *const here[] = {own}, *const there[] = {other};
@@ -196,7 +200,7 @@ static int open_links(struct engine *engine, uint16_t port, struct err *e)
 
 static void begin_link(struct engine *engine, uint16_t port)
 {
-    struct rank_link *r = engine->rank_link;
+    struct rank_link *r = engine->peers.rank_link;
     struct err e = ERR_INIT;
     if (open_links(engine, port, &e) == 0) {
         if (engine->self == 0)
@@ -210,7 +214,7 @@ static void begin_link(struct engine *engine, uint16_t port)
 
 static void move_link(struct engine *engine, struct turn *turn)
 {
-    struct rank_link *r = engine->rank_link;
+    struct rank_link *r = engine->peers.rank_link;
     if (__builtin_expect(!r || !r->links, 1))
         return;
     links_progress(r->links, turn->now);
@@ -229,7 +233,7 @@ static void move_link(struct engine *engine, struct turn *turn)
 
 void rank_link_ask(struct engine *engine, const struct worker_message *question)
 {
-    struct rank_link *r = engine->rank_link;
+    struct rank_link *r = engine->peers.rank_link;
     if (!r) {
         struct rank_link none = {.fd = -1, .asked = true};
         answer_rank(engine, &none);
@@ -255,12 +259,12 @@ static uint32_t last_carried(const struct engine *engine, uint32_t slot)
 
 bool rank_link_carried(const struct engine *engine, uint32_t slot, uint32_t operation)
 {
-    return engine->rank_link && last_carried(engine, slot) == operation;
+    return engine->peers.rank_link && last_carried(engine, slot) == operation;
 }
 
 uint32_t rank_link_operation(const struct engine *engine, const struct tensor_view *v, uint32_t otherwise)
 {
-    if (!engine->rank_link || v->team->members != 1)
+    if (!engine->peers.rank_link || v->team->members != 1)
         return otherwise;
     uint32_t latest = tensor_latest(v, 0);
     return latest + (latest == atomic_load(&v->slot->settled) || last_carried(engine, v->number) == latest);
@@ -269,7 +273,7 @@ uint32_t rank_link_operation(const struct engine *engine, const struct tensor_vi
 /* An older number is none of a later operation, however long ago the last one was. */
 bool rank_link_went_on(const struct engine *engine, uint32_t slot, uint32_t operation)
 {
-    return engine->rank_link && last_carried(engine, slot) - operation < NEARBY;
+    return engine->peers.rank_link && last_carried(engine, slot) - operation < NEARBY;
 }
 
 static int take_said(struct engine *engine, struct rank_link *r, uint8_t what, uint16_t port, struct err *e)
@@ -304,9 +308,9 @@ static int take_message(struct engine *engine, uint32_t from, const void *data, 
     uint8_t what = read_u8(&in);
     uint16_t port = read_u16(&in);
     uint32_t epoch = read_u32(&in);
-    if (in.bad || in.left != 0 || !engine->rank_link)
+    if (in.bad || in.left != 0 || !engine->peers.rank_link)
         return err_set(e, ERR_PROTOCOL, "a malformed word about a link between ranks");
-    return epoch == engine->epoch ? take_said(engine, engine->rank_link, what, port, e) : 0;
+    return epoch == engine->epoch ? take_said(engine, engine->peers.rank_link, what, port, e) : 0;
 }
 
 /* ---- the part ------------------------------------------------------------------------------------------ */
@@ -314,7 +318,7 @@ static int take_message(struct engine *engine, uint32_t from, const void *data, 
 static int begin_rank_link(struct engine *engine, struct err *e)
 {
     (void)e;
-    if (engine->rank_link)
+    if (engine->peers.rank_link)
         engine->region.header->rank_link = 1;
     return 0;
 }
@@ -327,18 +331,18 @@ static int start_rank_link(struct engine *engine, const Hvd__EngineConfig *confi
                !engine->tuning;
     if (!two || !may)
         return 0;
-    struct rank_link *r = engine->rank_link = calloc(1, sizeof *r);
+    struct rank_link *r = engine->peers.rank_link = calloc(1, sizeof *r);
     if (!r)
         return err_set(e, ERR_MEMORY, "no memory for the engine");
     r->fd = r->watch.fd = -1;
     r->heartbeat_ms = config->heartbeat_ms;
     return port_range_set(&r->ports, config->port_low, config->port_high, e) < 0 ? -1
-                                                                                   : begin_rank_link(engine, e);
+                                                                                 : begin_rank_link(engine, e);
 }
 
 static void end_rank_link(struct engine *engine)
 {
-    struct rank_link *r = engine->rank_link;
+    struct rank_link *r = engine->peers.rank_link;
     if (!r)
         return;
     drop_links(engine, r);
@@ -349,18 +353,18 @@ static void end_rank_link(struct engine *engine)
 
 static void fail_rank_link(struct engine *engine)
 {
-    if (!engine->rank_link)
+    if (!engine->peers.rank_link)
         return;
-    drop_links(engine, engine->rank_link);
-    if (engine->rank_link->state != STATE_UP)
+    drop_links(engine, engine->peers.rank_link);
+    if (engine->peers.rank_link->state != STATE_UP)
         settle_state(engine, STATE_NONE);
 }
 
 static void free_rank_link(struct engine *engine)
 {
     end_rank_link(engine);
-    free(engine->rank_link);
-    engine->rank_link = NULL;
+    free(engine->peers.rank_link);
+    engine->peers.rank_link = NULL;
 }
 
 const struct engine_part rank_link_part = {.start = start_rank_link,

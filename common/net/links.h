@@ -108,7 +108,8 @@ int links_connect(struct links *links, uint32_t host, const char *const *address
                   uint16_t port, uint64_t now, struct err *e);
 bool links_ready(const struct links *links, uint32_t host);
 
-/* Both ends of the link of `host`, numeric and without ports, NET_TEXT_MAX bytes each. -1: it is not ready. */
+/* Both ends of the link of `host`, numeric and without ports, NET_TEXT_MAX bytes each. -1: it is not ready.
+ */
 int links_ends(const struct links *links, uint32_t host, char *own, char *other);
 /* For further links of the same job beside these: its job, epoch and key, which stay those of `links`. */
 void links_identify(const struct links *links, struct links_config *config);

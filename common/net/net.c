@@ -234,3 +234,16 @@ int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e)
         return err_sys(e, errno, "cannot set the options of a link's socket");
     return 0;
 }
+
+int net_set_quiet_options(int fd, int seconds, struct err *e)
+{
+    int on = 1, probes = 100;
+    unsigned never = 0;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes) < 0)
+        return err_sys(e, errno, "cannot set the options of a connection");
+    return 0;
+}

@@ -1,5 +1,5 @@
-/* laggard MILLISECONDS RANK...: all ranks reduce "grad.3" twice, and the given ones come so much later to the
- * second time. Then a barrier, rank 0 broadcasts 1 MiB, a moment, and hvd_shutdown.
+/* laggard MILLISECONDS RANK...: all ranks reduce "grad.3" twice (LAGGARD_ROUNDS: so often), and the given
+ * ones come so much later to the last time. Then a barrier, rank 0 broadcasts 1 MiB, a moment, hvd_shutdown.
  *
  * LAGGARD_PIECES: all ranks reduce "pieces" instead, of private memory that goes piece by piece. The given
  * ranks begin with the others, and do their part so much later. */
@@ -42,6 +42,8 @@ int main(int argc, char **argv)
     float x = 1, sum = 0;
     bool late = false;
     hvd_handle handle;
+    const char *rounds = getenv("LAGGARD_ROUNDS");
+    long last = (rounds ? strtol(rounds, NULL, 10) : 2) - 1;
 
     if (argc < 2)
         return 2;
@@ -51,8 +53,8 @@ int main(int argc, char **argv)
         late = late || strtol(argv[i], NULL, 10) == hvd_rank();
     if (getenv("LAGGARD_PIECES"))
         pass_pieces(late, argv[1]);
-    for (int round = 0; round < 2 && !getenv("LAGGARD_PIECES"); round++) {
-        if (late && round == 1)
+    for (long round = 0; round <= last && !getenv("LAGGARD_PIECES"); round++) {
+        if (late && round == last)
             usleep((useconds_t)strtol(argv[1], NULL, 10) * 1000);
         must(hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL), "grad.3");
     }

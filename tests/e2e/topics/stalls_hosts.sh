@@ -36,6 +36,18 @@ case_a_stall_ends_the_job_on_all_hosts() {
     expect_count 3 'rank [0-2]: grad.3: HVD_ERR_[A-Z]*; tensor "grad.3": allreduce was given up' "$T/err"
 }
 
+# The ranks have a connection of their own by then, and the engines see nothing but entries.
+case_the_only_ranks_of_two_hosts() {
+    hvd -H $H1:1,$H2:1 --stall-check-warning-time-seconds 1 -x LAGGARD_ROUNDS=100 "$LAGGARD" 3500 1
+    expect_status 0
+    expect_count 1 'tensor "grad.3": allreduce has waited [1-3] s for rank 1 on '$H2'$' "$T/err"
+    expect_count 1 'tensor "grad.3": allreduce goes on after ' "$T/err"
+    hvd -H $H1:1,$H2:1 --stall-check-warning-time-seconds 1 --stall-check-shutdown-time-seconds 2 -x LAGGARD_ROUNDS=100 "$LAGGARD" 60000 0
+    expect_status 125
+    expect_err 'tensor "grad.3": allreduce was given up after [1-3] s .*waited for rank 0 on '$H1
+    expect_count 1 'rank 1: grad.3: HVD_ERR_[A-Z]*; tensor "grad.3": allreduce was given up' "$T/err"
+}
+
 slow_each_host_knows_who_is_waited_for_and_what_its_links_carried() {
     start -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 "$LAGGARD" 9000 3
     both_say() {

@@ -82,7 +82,8 @@ static int exchange(const struct job *job, int rank)
         job_check(hvd_allreduce("half", &half, &half, 1, HVD_FLOAT16, HVD_SUM, NULL) == 0 && half == 0x4200);
         job_check(hvd_barrier(NULL) == HVD_SUCCESS);
     }
-    job_check(was_carried("average") && was_carried("least") && was_carried("product") && was_carried("half"));
+    job_check(was_carried("average") && was_carried("least") && was_carried("product") &&
+              was_carried("half"));
     job_check(own_connection() >= 0);
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
@@ -106,9 +107,10 @@ static int leave_link(const struct job *job, int rank)
         sum_often(name, 2);
         x = 1, from = (float)rank;
         if (way == 0) { /* one rank alone does it so */
-            job_check(rank == 0 ? hvd_allreduce_async(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &handle) == 0 &&
-                                      hvd_wait(handle) == HVD_SUCCESS
-                                : hvd_allreduce(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+            job_check(rank == 0
+                          ? hvd_allreduce_async(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &handle) == 0 &&
+                                hvd_wait(handle) == HVD_SUCCESS
+                          : hvd_allreduce(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
             job_check(x == 2);
         } else if (way == 1) {
             job_check(hvd_broadcast(name, &from, 1, HVD_FLOAT32, 1, NULL) == HVD_SUCCESS && from == 1);
@@ -277,7 +279,7 @@ END_TEST
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
-static const char *end_in_pieces; /* what rank 1 writes before its end */
+static const char *end_in_pieces; /* rank 1 writes this before its end */
 static size_t pieces_size;
 static bool lives_on;
 
@@ -366,7 +368,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("rank link");
-    TCase *results = tcase_create("results"), *ends = tcase_create("ends"), *failures = tcase_create("failures");
+    TCase *results = tcase_create("results"), *ends = tcase_create("ends"),
+          *failures = tcase_create("failures");
     tcase_add_test(results, small_tensors_go_from_rank_to_rank);
     tcase_add_test(results, other_operations_go_to_the_engines);
     tcase_add_test(results, ranks_that_disagree_hear_of_both);

@@ -15,7 +15,7 @@
  *
  * Message between engines (integers little endian): PEER_STALL 1, what 1 (enum question), kind 1, gives_up
  * 1, operation 4, set 4, name length 2, name; an answer has then: ranks 4, a bit for each missing one. */
-#include "collectives/engine/stalls.h"
+#include "collectives/engine/stalls/stalls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 #include "collectives/engine/names.h"
 #include "collectives/engine/rank_link.h"
 #include "collectives/engine/sets.h"
-#include "collectives/engine/stall.h"
+#include "collectives/engine/stalls/stall.h"
 #include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 #include "common/base/cursor.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/engine/stall.h"
+#include "collectives/engine/stalls/stall.h"
 #include "common/base/clock.h"
 
 static struct stall *s;

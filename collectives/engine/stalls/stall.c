@@ -1,4 +1,4 @@
-#include "collectives/engine/stall.h"
+#include "collectives/engine/stalls/stall.h"
 
 #include <stdio.h>
 #include <string.h>

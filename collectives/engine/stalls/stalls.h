@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collectives/engine/core.h"
-#include "collectives/engine/stall.h"
+#include "collectives/engine/stalls/stall.h"
 
 struct stall_told { /* an operation that ranks of this host are in now */
     uint64_t since;
