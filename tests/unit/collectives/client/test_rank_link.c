@@ -241,12 +241,6 @@ START_TEST(names_may_be_forgotten)
 }
 END_TEST
 
-static void *sum_in_thread(void *name)
-{
-    sum_often(name, 2);
-    return NULL;
-}
-
 static void *barrier_in_thread(void *arg)
 {
     for (int i = 0; i < OFTEN; i++)
@@ -262,7 +256,7 @@ static int stop_in_threads(const struct job *job, int rank)
     sum_often("x", 2);
     for (int turn = 0; turn < 20; turn++) {
         job_check(pthread_create(&thread, NULL, barrier_in_thread, NULL) == 0);
-        sum_in_thread("x");
+        sum_often("x", 2);
         if (turn == 7 && rank == 1)
             rank_link_stop();
         pthread_join(thread, NULL);
@@ -274,6 +268,41 @@ static int stop_in_threads(const struct job *job, int rank)
 START_TEST(it_ends_while_another_thread_waits)
 {
     job_must_succeed(job_ran(two, stop_in_threads));
+}
+END_TEST
+
+static void *sum_in_thread(void *name)
+{
+    sum_once(name, 2);
+    return NULL;
+}
+
+/* Rank 0 hears of the end before it comes to what rank 1 waits for. */
+static int stop_beside_a_wait(const struct job *job, int rank)
+{
+    pthread_t thread;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    barrier_in_thread(NULL);
+    if (rank == 1) {
+        job_check(pthread_create(&thread, NULL, sum_in_thread, "x") == 0);
+        usleep(50000);
+        rank_link_stop();
+        job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+        pthread_join(thread, NULL);
+    } else {
+        usleep(100000);
+        job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+        sum_once("x", 2);
+    }
+    job_check(!was_carried("x"));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_wait_that_is_left_goes_to_the_engines)
+{
+    job_must_succeed(job_ran(two, stop_beside_a_wait));
 }
 END_TEST
 
@@ -377,6 +406,7 @@ int main(void)
     tcase_add_test(ends, a_rank_that_joins_is_found_by_the_engines);
     tcase_add_test(ends, names_may_be_forgotten);
     tcase_add_test(ends, it_ends_while_another_thread_waits);
+    tcase_add_test(ends, a_wait_that_is_left_goes_to_the_engines);
     tcase_add_test(failures, a_rank_that_dies_in_a_message_is_named);
     tcase_add_test(failures, what_is_no_message_ends_the_job);
     tcase_add_test(failures, a_lost_engine_ends_the_waits);
