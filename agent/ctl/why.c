@@ -123,8 +123,9 @@ static void rank_json(struct json *j, const struct why_rank *r)
     }
     json_filled_text(j, "stack", p ? p->stack : "");
     json_filled_text(j, "no_stack", p ? p->no_stack : "");
-    json_real(j, "computing", r->computes);
-    json_real(j, "without_processor", r->delayed);
+    json_real(j, "computing", r->use.computes);
+    json_real(j, "without_processor", r->use.delayed);
+    json_real(j, "held_back", r->use.throttled);
     json_real(j, "in_operations", r->in_operations);
     json_end(j);
 }

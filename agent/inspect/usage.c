@@ -48,6 +48,7 @@ struct usage usage_of(pid_t pid)
     pid_t list[PROCESSES_MAX] = {pid};
     struct usage sum = usage_of_one(pid);
     size_t count = 1;
+    sum.throttled_ms = sum.state ? throttled_ms(pid) : 0;
     for (size_t i = 0; i < count; i++) {
         size_t n = descendants_children(list[i], list + count, PROCESSES_MAX - count);
         for (size_t k = count; k < count + n; k++) {

@@ -7,9 +7,16 @@
 struct usage {
     char state; /* of the process itself, as in /proc/PID/stat; 0: it has gone */
     uint64_t cpu_ms;
-    uint64_t memory_kib; /* resident; what processes share counts once for each */
-    uint64_t delay_ms;   /* of the process itself, ready and without a processor */
-    uint64_t read_kib;   /* likewise, from storage */
+    uint64_t memory_kib;   /* resident; what processes share counts once for each */
+    uint64_t delay_ms;     /* of the process itself, ready and without a processor */
+    uint64_t read_kib;     /* likewise, from storage */
+    uint64_t throttled_ms; /* a limit of its cgroups has held it back (throttle.c) */
 };
 
 struct usage usage_of(pid_t pid);
+
+/* throttle.c: milliseconds since the cgroup was made, of the cgroup of the process or one above it that was
+ * held back most; with several processors each counts. 0: none has a limit, or nothing can be read. */
+uint64_t throttled_ms(pid_t pid);
+/* The sum in the text of a cpu.stat, of either version of cgroups. */
+uint64_t throttle_parse(const char *text);

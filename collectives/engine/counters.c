@@ -170,6 +170,7 @@ static void fill_traffic(const struct engine *engine, Hvd__Counters *out, Hvd__P
         links_traffic(engine->peers.links, host, &sent, &received);
         if (sent + received == 0)
             continue;
+        out->resent += links_resent(engine->peers.links, host);
         size_t i = out->n_peer < PEERS_TOLD ? out->n_peer++ : PEERS_TOLD - 1;
         if (!list[i]) {
             hvd__peer_traffic__init(list[i] = &item[i]);

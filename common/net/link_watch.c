@@ -1,6 +1,7 @@
 /* The epoll that watches each link, the links' own or (of a ready link) the owner's, and the traffic of each
  * link. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 
 #include "common/net/links_internal.h"
@@ -46,4 +47,14 @@ void links_traffic(const struct links *l, uint32_t host, uint64_t *sent, uint64_
     const struct link_stream *s = l->peer[host]->stream;
     *sent = s ? s->bytes_sent : 0;
     *received = s ? s->bytes_received : 0;
+}
+
+uint32_t links_resent(const struct links *l, uint32_t host)
+{
+    const struct peer *p = l->peer[host];
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    return p->state == PEER_READY && getsockopt(p->stream->fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0
+               ? info.tcpi_total_retrans
+               : 0;
 }

@@ -114,6 +114,8 @@ int links_ends(const struct links *links, uint32_t host, char *own, char *other)
 /* For further links of the same job beside these: its job, epoch and key, which stay those of `links`. */
 void links_identify(const struct links *links, struct links_config *config);
 
+/* TCP segments that were sent again on the link of `host`, since some were lost; 0 when it is not ready. */
+uint32_t links_resent(const struct links *links, uint32_t host);
 /* Bytes that went over the link of `host`; 0 when it is not ready. */
 void links_traffic(const struct links *links, uint32_t host, uint64_t *sent, uint64_t *received);
 

@@ -98,9 +98,12 @@ static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct
 {
     uint64_t ms = r->run_ms - before->run_ms;
     const Hvd__JobStatus *then = host_before(l, s);
-    out->computes = share_of(r->cpu_ms, before->cpu_ms, ms);
-    out->delayed = share_of(r->delay_ms, before->delay_ms, ms);
+    out->use.computes = share_of(r->cpu_ms, before->cpu_ms, ms);
+    out->use.delayed = share_of(r->delay_ms, before->delay_ms, ms);
+    out->use.throttled = share_of(r->throttled_ms, before->throttled_ms, ms);
     uint64_t between = ms_between_counts(l, s, then);
+    if (between > 0)
+        out->use.resent = 1000 * share_of(s->counters->resent, then->counters->resent, between);
     if (between > 0 && count_operations(s, out->rank) >= count_operations(then, out->rank) + TIMED_LEAST)
         out->in_operations = share_of(ns_in_operations(s, out->rank) / 1000,
                                       ns_in_operations(then, out->rank) / 1000, between * 1000);

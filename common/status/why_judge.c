@@ -7,10 +7,11 @@
 #include "common/status/lateness.h"
 #include "common/status/why_parts.h"
 
-#define STUCK_MS    1000 /* an operation that is pending for less is on its way */
-#define SLOW_MS     10000
-#define WORTH_SHARE 0.05 /* of the time in operations: a rank with the least is named */
-#define SLOW_SHARE  0.2  /* of the time: in operations it is worth a word, without a processor a reason */
+#define STUCK_MS     1000 /* an operation that is pending for less is on its way */
+#define SLOW_MS      10000
+#define WORTH_SHARE  0.05 /* of the time in operations: a rank with the least is named */
+#define SLOW_SHARE   0.2  /* of the time: in operations it is worth a word, without a processor a reason */
+#define RESENT_LEAST 1    /* segments a second */
 
 const char *why_word(enum why_verdict verdict)
 {
@@ -330,14 +331,20 @@ static double find_middle(const struct why_job *job)
     return middle;
 }
 
-void why_explain_slowness(double computes, double delayed, char *text, size_t size)
+/* A limit of a cgroup comes first: a thread that is held back is ready and has no processor. */
+void why_explain_slowness(const struct why_use *use, char *text, size_t size)
 {
-    if (delayed >= SLOW_SHARE)
-        snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * delayed);
-    else if (computes >= WHY_BUSY)
-        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * computes);
+    double held = use->throttled < 1 ? use->throttled : 1;
+    if (held >= SLOW_SHARE)
+        snprintf(text, size, "a limit of its cgroup (cpu.max) holds it back %.0f %% of the time", 100 * held);
+    else if (use->delayed >= SLOW_SHARE)
+        snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * use->delayed);
+    else if (use->computes >= WHY_BUSY)
+        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * use->computes);
+    else if (use->resent >= RESENT_LEAST)
+        snprintf(text, size, "its host's links lose packets (%.0f a second are sent again)", use->resent);
     else
-        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * computes);
+        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * use->computes);
 }
 
 /* The live rank with the least time in operations; there is one. */
@@ -374,7 +381,7 @@ static void name_slow_ranks(const struct why_job *job, struct why *out, bool acc
         const struct why_rank *r = &job->rank[slowest];
         char reason[100];
         why_name_ranks(job, slow, names, sizeof names);
-        why_explain_slowness(r->computes, r->delayed, reason, sizeof reason);
+        why_explain_slowness(&r->use, reason, sizeof reason);
         snprintf(
             out->sentence + n, sizeof out->sentence - n,
             "; the others wait for %s: rank %u is in operations %.0f %% of the time, the rank in the middle "
@@ -479,7 +486,7 @@ static void judge_rest(const struct why_job *job, struct why *out)
     uint32_t busy = 0, live = 0;
     for (uint32_t i = 0; i < job->size; i++) {
         live += job->rank[i].host && !job->rank[i].ended;
-        busy += !job->rank[i].ended && job->rank[i].computes >= WHY_BUSY;
+        busy += !job->rank[i].ended && job->rank[i].use.computes >= WHY_BUSY;
     }
     out->verdict = busy > 0 && job->counted ? WHY_WORKING : WHY_UNKNOWN;
     snprintf(out->sentence, sizeof out->sentence, "%s: %u of %u ranks compute%s",

@@ -11,15 +11,21 @@
 
 #include "common/protocol/control.pb-c.h"
 
+/* Shares of a rank's time. */
+struct why_use {
+    double computes;  /* of a processor, with the processes below it */
+    double delayed;   /* ready, without a processor */
+    double throttled; /* held back by a limit of its cgroups; of several processors the sum */
+    double resent;    /* segments a second that its host sends to others again */
+};
+
 struct why_rank {
     uint32_t rank;
     const char *host; /* NULL: no host has told of it */
     uint32_t pid;
     const char *state; /* in words; how it ended */
     bool ended, initialized, shut_down;
-    /* Shares of the time between two looks: */
-    double computes;               /* of a processor, with the processes below it */
-    double delayed;                /* ready, without a processor */
+    struct why_use use;            /* between two looks */
     double in_operations;          /* of libhvd: mostly for others that are late; negative: not known */
     const Hvd__Lateness *lateness; /* NULL: not known */
     bool is_unknown;               /* the engine of its host has not said what it waits in */
@@ -82,9 +88,8 @@ const char *why_word(enum why_verdict verdict);
 /* out->culprit has room for job->size, all zeros. */
 void why_judge(const struct why_job *job, struct why *out);
 
-/* Words for what a slow rank does, from shares of a processor: it computes, it is ready and has none, or it
- * waits. */
-void why_explain_slowness(double computes, double delayed, char *text, size_t size);
+/* Words for what a slow rank does: it is held back, it has no processor, it computes, or it waits. */
+void why_explain_slowness(const struct why_use *use, char *text, size_t size);
 
 /* The function in which a stack waits for other ranks (MPI_Allreduce, ncclAllReduce, gloo::...); empty: the
  * stack does not say that it waits. For tests. */

@@ -295,9 +295,9 @@ static bool name_wait(const struct why_rank *r, char *out, size_t size)
     if (!p)
         return false;
     const char *connection = strstr(p->waits, " of a connection to ") ? " of a connection" : "";
-    if (p->waits[0] && (p->holder || p->pid != r->pid || r->computes < WHY_BUSY))
+    if (p->waits[0] && (p->holder || p->pid != r->pid || r->use.computes < WHY_BUSY))
         snprintf(out, size, "%.*s%s", (int)strcspn(p->waits, " "), p->waits, connection);
-    return p->waits[0] || r->computes >= WHY_BUSY || strcmp(p->state, "running") == 0;
+    return p->waits[0] || r->use.computes >= WHY_BUSY || strcmp(p->state, "running") == 0;
 }
 
 /* Is it a wait for another process, perhaps of another host? */

@@ -119,12 +119,12 @@ void why_describe(const struct why_job *job, const struct why_rank *r, char *tex
     else if (why_has_state(r, "uninterruptible"))
         snprintf(text, size, "waits in the kernel%s%.360s%s%s", p && *p->waits ? " in " : "",
                  p ? p->waits : "", pid, swapped);
-    else if (r->computes >= WHY_BUSY && p && *p->waits && !p->holder)
+    else if (r->use.computes >= WHY_BUSY && p && *p->waits && !p->holder)
         snprintf(text, size,
                  "computes (%.0f %% of a processor) beside its main thread, which waits in %.200s%s%s",
-                 100 * r->computes, p->waits, swapped, stack);
-    else if (r->computes >= WHY_BUSY && !(p && p->holder))
-        snprintf(text, size, "computes (%.0f %% of a processor)%s%s%s", 100 * r->computes, swapped,
+                 100 * r->use.computes, p->waits, swapped, stack);
+    else if (r->use.computes >= WHY_BUSY && !(p && p->holder))
+        snprintf(text, size, "computes (%.0f %% of a processor)%s%s%s", 100 * r->use.computes, swapped,
                  r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
     else
         snprintf(text, size, "%s%s%.360s%s%s",

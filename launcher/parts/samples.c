@@ -36,7 +36,7 @@ struct row {
 
 /* The use of a rank, as its session told it last. */
 struct rank_use {
-    uint64_t time, cpu_ms, delay_ms, read_kib, operations;
+    uint64_t time, cpu_ms, delay_ms, throttled_ms, read_kib, resent, operations;
     char reason[120]; /* words for its state between the last two messages */
 };
 
@@ -183,19 +183,21 @@ static double growth_of(uint64_t now, uint64_t before)
 }
 
 /* Since the word before, or since the start of the rank. */
-static void note_use(const struct job *j, const struct host *h, const Hvd__Usage *u, uint64_t time)
+static void note_use(const struct job *j, const struct host *h, const Hvd__Usage *u, const Hvd__Samples *told)
 {
     struct samples_state *s = state_of(j);
     struct rank_use *before = &s->use[u->rank];
-    uint64_t now = host_clock_ours(&h->beat.clock, time);
+    uint64_t now = host_clock_ours(&h->beat.clock, told->time);
     uint64_t since = before->time ? before->time : j->rank[u->rank].started;
     double ms = now > since ? (double)(now - since) / 1e6 : 0;
     if (ms >= 1) {
         char reads[40] = "";
         double mib = growth_of(u->read_kib, before->read_kib) / 1024 * 1e3 / ms;
-        why_explain_slowness(growth_of(u->cpu_ms, before->cpu_ms) / ms,
-                             growth_of(u->delay_ms, before->delay_ms) / ms, before->reason,
-                             sizeof before->reason);
+        struct why_use use = {.computes = growth_of(u->cpu_ms, before->cpu_ms) / ms,
+                              .delayed = growth_of(u->delay_ms, before->delay_ms) / ms,
+                              .throttled = growth_of(u->throttled_ms, before->throttled_ms) / ms,
+                              .resent = growth_of(told->resent, before->resent) * 1e3 / ms};
+        why_explain_slowness(&use, before->reason, sizeof before->reason);
         if (mib >= 1)
             snprintf(reads, sizeof reads, ", and reads %.0f MiB a second", mib);
         size_t len = strlen(before->reason);
@@ -208,6 +210,8 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
     before->cpu_ms = u->cpu_ms;
     before->delay_ms = u->delay_ms;
     before->read_kib = u->read_kib;
+    before->throttled_ms = u->throttled_ms;
+    before->resent = told->resent;
 }
 
 static const char *on_samples(struct job *j, struct host *h, const Hvd__Control *m)
@@ -235,7 +239,7 @@ static const char *on_samples(struct job *j, struct host *h, const Hvd__Control 
     for (size_t i = 0; s->row && i < told->n_arrival; i++)
         add_arrival(j, h, told->arrival[i], members);
     for (size_t i = 0; s->row && i < told->n_usage; i++)
-        note_use(j, h, told->usage[i], told->time);
+        note_use(j, h, told->usage[i], told);
     history_note(j, h, told);
     return NULL;
 }

@@ -357,6 +357,12 @@ void links_identify(const struct links *l, struct links_config *config)
     (void)l, (void)config;
 }
 
+uint32_t links_resent(const struct links *l, uint32_t host)
+{
+    (void)l, (void)host;
+    return 0;
+}
+
 bool links_ready(const struct links *l, uint32_t host)
 {
     uint32_t id = l->host[host];

@@ -130,6 +130,7 @@ static void tell_usage(struct samples *m)
     told.time = clock_now();
     told.sent = counters ? counters->sent : 0;
     told.received = counters ? counters->received : 0;
+    told.resent = counters ? counters->resent : 0;
     for (size_t i = 0; item && list && i < workers; i++) {
         const struct worker *w = &s->workers.item[i];
         if (!w->alive)
@@ -142,6 +143,7 @@ static void tell_usage(struct samples *m)
         u->delay_ms = use.delay_ms;
         u->memory_kib = use.memory_kib;
         u->read_kib = use.read_kib;
+        u->throttled_ms = use.throttled_ms;
         add_operations(s, counters, u);
     }
     CONTROL(message, SAMPLES, samples, &told);

@@ -107,6 +107,7 @@ static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankSt
         r->cpu_ms = u->cpu_ms;
         r->memory_kib = u->memory_kib;
         r->delay_ms = u->delay_ms;
+        r->throttled_ms = u->throttled_ms;
         r->run_ms = ms_since(w->began);
         return;
     }

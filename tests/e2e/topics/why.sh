@@ -69,6 +69,27 @@ case_a_rank_that_is_slow() {
     why slow 2 1 '^the job goes on: .*; rank 1 on localhost is always late: [0-9]+ % of all waiting for others is for it.*; it '
 }
 
+# The rank puts itself into a cgroup that may use a third of a processor, of the version of cgroups that this machine has for that.
+slow_cgroup() { # its directory
+    if [ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ]; then
+        mkdir "/sys/fs/cgroup/cpu/hvd-slow-$$" && echo 30000 > "/sys/fs/cgroup/cpu/hvd-slow-$$/cpu.cfs_quota_us" && echo "/sys/fs/cgroup/cpu/hvd-slow-$$"
+    else
+        echo +cpu > /sys/fs/cgroup/cgroup.subtree_control && mkdir "/sys/fs/cgroup/hvd-slow-$$" && echo 30000 > "/sys/fs/cgroup/hvd-slow-$$/cpu.max" &&
+            echo "/sys/fs/cgroup/hvd-slow-$$"
+    fi
+}
+
+case_a_rank_that_a_limit_holds_back() {
+    local slow
+    slow=$(slow_cgroup 2> /dev/null) || skip 'no cgroup with a limit of processors can be made here'
+    start --job-name held -np 2 -H localhost:2 sh -c '[ "$HVD_RANK" = 0 ] || echo 0 > '"$slow"'/cgroup.procs; exec "$0" slow 9' "$CULPRIT"
+    until_out 20 ready 2
+    until_true 20 found held '; rank 1 on localhost is (always|often) late: .*; a limit of its cgroup \(cpu.max\) holds it back [0-9]+ % of the time' || fail "$(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill held > /dev/null
+    stop_status
+    rmdir "$slow"
+}
+
 case_ranks_that_wait_without_a_tensor() {
     why join 4 2 '^3 ranks wait in hvd_join for rank 2 on localhost, which computes'
     why circle 3 0 '^ranks 0-2 on localhost wait for each other in a circle: rank [0-2] is in hvd_send or hvd_recv "activation.[0-2]" and waits for rank [0-2], and so on$'

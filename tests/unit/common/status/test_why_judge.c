@@ -89,7 +89,7 @@ START_TEST(a_rank_that_does_not_come)
         "futex < reduce < main");
     set_up();
     add_operation("x", 2000, "013", "2");
-    rank[2].computes = 0.99;
+    rank[2].use.computes = 0.99;
     expect_why(
         WHY_MISSING, "2",
         "3 ranks wait for 2.0 s in allreduce \"x\" for rank 2 on b, which computes (99 % of a processor), at "
@@ -182,7 +182,7 @@ START_TEST(jobs_that_go_on)
         "which are in operations 50 % of the time, rank 2 on b the least: 40 %");
     set_up();
     add_operation("x", 900, "013", "2");
-    rank[0].computes = rank[2].computes = 1;
+    rank[0].use.computes = rank[2].use.computes = 1;
     expect_why(WHY_WORKING, "", "no rank waits for another in libhvd: 2 of 4 ranks compute");
     set_up(); /* in the kernel at one look */
     job.ended = 1;
@@ -213,12 +213,15 @@ END_TEST
 START_TEST(ranks_that_are_slow)
 {
     static const struct {
-        double computes, delayed;
+        struct why_use use;
         const char *reason;
     } cases[] = {
-        {0.97, 0.02, "it computes (97 % of a processor)"},
-        {0.5, 0.45, "it is ready and has no processor 45 % of the time"},
-        {0.1, 0.01, "it waits for something else (10 % of a processor)"},
+        {{0.97, 0.02, 0.01, 100}, "it computes (97 % of a processor)"},
+        {{0.5, 0.45, 0, 0}, "it is ready and has no processor 45 % of the time"},
+        {{0.1, 0.01, 0, 0.5}, "it waits for something else (10 % of a processor)"},
+        {{0.1, 0.01, 0, 70}, "its host's links lose packets (70 a second are sent again)"},
+        {{0.3, 0.6, 0.62, 0}, "a limit of its cgroup (cpu.max) holds it back 62 % of the time"},
+        {{2, 0.6, 3.1, 0}, "a limit of its cgroup (cpu.max) holds it back 100 % of the time"},
     };
     char expected[300];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -226,8 +229,7 @@ START_TEST(ranks_that_are_slow)
         job.ended = 50;
         for (int k = 0; k < RANKS; k++)
             rank[k].in_operations = k == 2 ? 0.05 : 0.6;
-        rank[2].computes = cases[i].computes;
-        rank[2].delayed = cases[i].delayed;
+        rank[2].use = cases[i].use;
         snprintf(expected, sizeof expected,
                  "the job goes on: 50 operations ended in the last 1.0 s; the others wait for rank 2 on b: "
                  "rank 2 is "
@@ -291,7 +293,7 @@ START_TEST(programs_without_libhvd)
     job.counted = false;
     for (int i = 0; i < RANKS; i++)
         process[i].stack = (char *)(i == 3 ? "fread < load < main" : "poll < PMPI_Allreduce < main");
-    rank[3].computes = 0.6;
+    rank[3].use.computes = 0.6;
     expect_why(
         WHY_ELSEWHERE, "3",
         "3 ranks are in PMPI_Allreduce, and rank 3 on b is not: rank 3 computes (60 % of a processor), at "
@@ -322,7 +324,7 @@ START_TEST(plain_programs)
     process[2].waits = (char *)"";
     process[2].state = (char *)"running";
     process[2].stack = (char *)"load < main";
-    rank[2].computes = 0.9;
+    rank[2].use.computes = 0.9;
     expect_why(
         WHY_ELSEWHERE, "2",
         "3 ranks wait in recvfrom of a connection, and rank 2 on b does not: rank 2 computes (90 % of a "
@@ -352,9 +354,9 @@ START_TEST(plain_programs_that_go_on)
     expect_why(WHY_UNKNOWN, "", sentence);
     set_up_plain("");
     for (uint32_t i = 0; i < RANKS; i++)
-        rank[i].computes = 1;
+        rank[i].use.computes = 1;
     process[1].waits = (char *)"recvfrom"; /* perhaps for a moment */
-    rank[1].computes = 0;
+    rank[1].use.computes = 0;
     snprintf(sentence, sizeof sentence, "%s3 of 4 ranks compute", unseen);
     expect_why(WHY_UNKNOWN, "", sentence);
     set_up_plain("clock_nanosleep"); /* ranks that have nothing to do with each other */
@@ -439,7 +441,7 @@ START_TEST(jobs_that_move_data)
         process[i].received_ms = 300;
         process[i].sent_ms = 2000;
     }
-    rank[2].computes = 0.9;
+    rank[2].use.computes = 0.9;
     process[2].waits = (char *)"";
     rank[1].state = process[1].state = (char *)"uninterruptible";
     expect_why(WHY_HEALTHY, "",
@@ -478,7 +480,7 @@ START_TEST(words_for_ranks)
     memset(culprit, 0, sizeof culprit);
     why = (struct why){.culprit = culprit};
     process[1].swapped_kib = 0;
-    rank[1].computes = 0.98;
+    rank[1].use.computes = 0.98;
     expect_why(WHY_ELSEWHERE, "1",
                "3 ranks wait in recvfrom of a connection, and rank 1 on a does not: rank 1 computes (98 % of "
                "a processor) "
