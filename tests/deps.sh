@@ -92,6 +92,8 @@ for group in "${@:-build}"; do
         need_program shellcheck shellcheck
         need_program mandoc mandoc
         need_program groff groff
+        need_program podman podman
+        need_program runc runc
         need_program mypy mypy # Debian 12 has no ruff: lint skips it where pip has not installed one
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 || missing="$missing libclang-rt-dev"
         ;;

@@ -383,7 +383,8 @@ void stacks_start(struct stacks *stacks, uv_loop_t *loop, const struct stacks_ev
         if (!workers->item[i].alive)
             continue;
         k->rank = workers->item[i].rank;
-        k->count = inspect_find(workers->item[i].pid, k->process, STACKS_PROCESSES);
+        k->count = inspect_find(inspect_subject(workers->item[i].pid, workers->item[i].caller), k->process,
+                                STACKS_PROCESSES);
         for (size_t p = 0; p < k->count; p++)
             look_outside(&network, k, p);
         stacks->count += k->count > 0;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 #include "agent/worker/descendants.h"
 #include "common/base/file.h"
 
-#define CHILDREN_MAX 16
-#define DEPTH_MAX    16
+#define CHILDREN_MAX  16
+#define DEPTH_MAX     16
+#define ANCESTORS_MAX 64
 
 bool inspect_parse_stat(const char *text, long ticks, struct inspected_process *out)
 {
@@ -192,4 +194,24 @@ static size_t find_processes(pid_t pid, struct inspected_process *out, size_t ma
 size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max)
 {
     return find_processes(worker, out, max, 0);
+}
+
+/* 0: it has gone. */
+static pid_t read_parent(pid_t pid)
+{
+    char text[1024];
+    int parent = 0;
+    read_file(pid, "stat", text, sizeof text);
+    const char *end = strrchr(text, ')');
+    return end && sscanf(end, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
+pid_t inspect_subject(pid_t worker, pid_t caller)
+{
+    if (caller <= 1 || kill(caller, 0) < 0)
+        return worker;
+    pid_t at = caller;
+    for (int depth = 0; at > 1 && at != worker && depth < ANCESTORS_MAX; depth++)
+        at = read_parent(at);
+    return at == worker ? worker : caller;
 }

@@ -39,6 +39,7 @@ static void on_initialized(void *ctx, Hvd__EngineRank *rank)
     if (!w)
         return;
     w->initialized = true;
+    w->caller = (pid_t)rank->pid;
     log_debug("rank %u has called hvd_init", w->rank);
     w->shut_down = false;
     s->engine->poisoned = false; /* of an elastic job's former membership */

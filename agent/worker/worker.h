@@ -22,6 +22,7 @@ struct worker {
     bool ended_by_us;            /* it was alive when the signals of Teardown were sent */
     uint64_t fatal_sent;         /* bit n: signal n was forwarded to it */
     bool initialized, shut_down; /* told by the engine */
+    pid_t caller;                /* of hvd_init, as the engine says; 0: there was none */
     uint32_t status, signal;
     bool aborted; /* it asked for the end of the job, or its library did when it had ended */
     bool called_abort;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "agent/inspect/stacks_proc.h"
 #include "agent/inspect/usage.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
@@ -51,13 +52,16 @@ static uint32_t count_members(const struct session *s)
     return members;
 }
 
+/* Of a worker, or of the process that has called hvd_init for it: a script's, or a container's. */
 static bool find_rank(const struct session *s, uint32_t pid, uint32_t *rank)
 {
-    for (size_t i = 0; i < s->workers.count; i++)
-        if (s->workers.item[i].alive && (uint32_t)s->workers.item[i].pid == pid) {
-            *rank = s->workers.item[i].rank;
+    for (size_t i = 0; i < s->workers.count; i++) {
+        const struct worker *w = &s->workers.item[i];
+        if (w->alive && ((uint32_t)w->pid == pid || (uint32_t)w->caller == pid)) {
+            *rank = w->rank;
             return true;
         }
+    }
     return false;
 }
 
@@ -135,7 +139,7 @@ static void tell_usage(struct samples *m)
         const struct worker *w = &s->workers.item[i];
         if (!w->alive)
             continue;
-        struct usage use = usage_of(w->pid);
+        struct usage use = usage_of(inspect_subject(w->pid, w->caller));
         Hvd__Usage *u = list[told.n_usage++] = &item[i];
         hvd__usage__init(u);
         u->rank = w->rank;

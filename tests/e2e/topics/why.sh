@@ -69,6 +69,15 @@ case_a_rank_that_is_slow() {
     why slow 2 1 '^the job goes on: .*; rank 1 on localhost is always late: [0-9]+ % of all waiting for others is for it.*; it '
 }
 
+# The process that calls hvd_init is not the one that hvdrun has started.
+case_a_script_with_a_slow_rank() {
+    start --job-name script -np 2 -H localhost:2 sh -c '"$0" slow 1; exit $?' "$CULPRIT"
+    until_out 20 ready 2
+    until_true 20 found script '; rank 1 on localhost is (always|often) late: ' || fail "$(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill script > /dev/null
+    stop_status
+}
+
 # The rank puts itself into a cgroup that may use a third of a processor, of the version of cgroups that this machine has for that.
 slow_cgroup() { # its directory
     if [ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ]; then

@@ -79,6 +79,23 @@ START_TEST(what_it_waits_for)
 }
 END_TEST
 
+START_TEST(the_process_to_look_at)
+{
+    pid_t below = fork();
+    if (below == 0) {
+        pause();
+        _exit(0);
+    }
+    ck_assert_int_eq(inspect_subject(getpid(), 0), getpid());
+    ck_assert_int_eq(inspect_subject(getpid(), getpid()), getpid());
+    ck_assert_int_eq(inspect_subject(getpid(), below), getpid()); /* found from there downwards */
+    ck_assert_int_eq(inspect_subject(below, getppid()), getppid());
+    ck_assert_int_eq(inspect_subject(getpid(), 1 << 30), getpid()); /* it has gone */
+    kill(below, SIGKILL);
+    waitpid(below, NULL, 0);
+}
+END_TEST
+
 START_TEST(who_holds_a_lock)
 {
     static const char locks[] = "1: FLOCK  ADVISORY  WRITE 5443 fe:00:10993699 0 EOF\n"
@@ -335,6 +352,7 @@ int main(void)
     tcase_add_loop_test(t, a_stat_line, 0, 7);
     tcase_add_loop_test(t, states_in_words, 0, 8);
     tcase_add_test(t, what_it_waits_for);
+    tcase_add_test(t, the_process_to_look_at);
     tcase_add_test(t, who_holds_a_lock);
     tcase_add_test(t, where_a_connection_leads);
     tcase_add_loop_test(t, what_the_tools_print, 0, 2);
