@@ -243,6 +243,8 @@ $(BUILD)/obj/collectives/kernels/reduce_avx2.o: override OPT += -mavx2 -mf16c
 $(BUILD)/obj/collectives/kernels/reduce_avx512.o: override OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 $(BUILD)/obj/examples/%.o: OPT += -O3
+# Debuggers read the types of these tables.
+$(BUILD)/obj/launcher/parts/debugger.o: OPT += -g
 $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
