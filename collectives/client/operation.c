@@ -120,6 +120,16 @@ static __attribute__((noinline)) bool start_on_link(struct tensor *t, bool will_
     return true;
 }
 
+/* The next operation takes another path, which counts it: the other rank hears that. */
+static void leave_link(struct tensor *t)
+{
+    if (!rank_link_is_possible() || t->view.team->id != HVD_WORLD)
+        return;
+    struct link_operation o = link_operation_of(t);
+    o.sequence++;
+    (void)rank_link_begin(&t->link, &o, false);
+}
+
 bool operation_step_on_link(struct tensor *t)
 {
     struct link_operation o = link_operation_of(t);
@@ -143,8 +153,10 @@ static int start_on_path(struct tensor *t, bool will_wait)
 int operation_start(struct tensor *t, bool will_wait)
 {
     report_point(t, POINT_SUBMIT, 0);
-    if (__builtin_expect(t->op.path != NULL, 0))
+    if (__builtin_expect(t->op.path != NULL, 0)) {
+        leave_link(t);
         return start_on_path(t, will_wait);
+    }
     if (region_poisoned(&client.region))
         return refuse_poisoned(t);
     if (__builtin_expect(forget_is_wanted(), 0))

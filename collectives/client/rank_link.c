@@ -37,9 +37,9 @@ _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements ar
 
 /* Elements of the other rank that came before this rank took them. */
 struct early {
-    uint32_t sequence, bytes;
+    uint32_t sequence, bytes, room;
     struct tensor_op op;
-    uint8_t *elements; /* NULL: there is no room for them yet */
+    uint8_t *elements; /* [room] */
 };
 
 /* A name that one of the ranks has spoken of. */
@@ -86,6 +86,7 @@ static void break_link(const char *why)
     rank_link.why = why;
     rank_link.broken_at = clock_now();
     rank_link.have = 0;
+    shutdown(rank_link.fd, SHUT_RDWR); /* so that the other rank sees it */
 }
 
 /* Asks the engine, once in an epoch. `declines`: this rank is not going to use the connection. */
@@ -181,16 +182,18 @@ static const struct link_message *check_message(size_t *size)
 static void keep_elements(struct linked_name *n, const struct link_message *m, const uint8_t *elements)
 {
     struct early *to = &n->early[m->sequence % 2];
-    if (!to->elements)
-        to->elements = malloc(LINK_BYTES_MAX);
-    if (!to->elements) {
+    uint8_t *room = m->bytes > to->room ? realloc(to->elements, m->bytes) : to->elements;
+    if (!room && m->bytes > 0) {
         break_link(no_memory);
         return;
     }
+    to->room = m->bytes > to->room ? m->bytes : to->room;
+    to->elements = room;
     to->sequence = m->sequence;
     to->op = m->op;
     to->bytes = m->bytes;
-    memcpy(to->elements, elements, m->bytes);
+    if (m->bytes > 0)
+        memcpy(to->elements, elements, m->bytes);
 }
 
 static void combine_elements(struct linked_name *n, const struct link_operation *o, const void *theirs)
@@ -236,8 +239,9 @@ static void take_message(const struct link_message *m, const struct waiting *w)
         return; /* the name goes to the engine */
     if (m->said == LEAVES)
         n->left = true;
-    else if (w && n == w->name && n->given == m->sequence && w->o->sequence == m->sequence &&
-             memcmp(&m->op, &w->o->op, sizeof m->op) == 0 && m->bytes == w->o->bytes)
+    else if (w && n == w->name && n->given == m->sequence && n->done != m->sequence &&
+             w->o->sequence == m->sequence && memcmp(&m->op, &w->o->op, sizeof m->op) == 0 &&
+             m->bytes == w->o->bytes)
         combine_elements(n, w->o, elements);
     else
         keep_elements(n, m, elements);
@@ -363,8 +367,15 @@ void rank_link_stop(void)
 static bool begin_operation(struct linked_name **linked, const struct link_operation *o, bool fits)
 {
     open_link(false);
+    if (!rank_link.sleeps)
+        read_link(NULL); /* a rank that only sends must not fill the socket of one that does so too */
     if (rank_link.stopped)
         say_stop();
+    if (rank_link.state == STATE_NONE || rank_link.stops) {
+        if (*linked)
+            (*linked)->left = true;
+        return false;
+    }
     if (!*linked)
         *linked = find_name(o->name);
     struct linked_name *n = *linked;
@@ -372,13 +383,13 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
         return false;
     if (rank_link.state == STATE_BROKEN)
         return true; /* the other rank may wait for this one here: nobody goes on */
-    n->left = rank_link.state != STATE_UP || rank_link.stops || (!n->takes && o->sequence != LINK_FIRST);
-    if (n->left)
+    if (!fits || (!n->takes && o->sequence != LINK_FIRST))
+        n->left = true;
+    if (n->left && !n->takes && o->sequence != LINK_FIRST)
         return false;
-    send_message(fits ? ELEMENTS : LEAVES, o);
-    n->left = !fits;
     n->takes = fits;
     n->given = o->sequence;
+    send_message(fits ? ELEMENTS : LEAVES, o); /* meanwhile the other rank may say that the name leaves */
     return fits;
 }
 
@@ -456,4 +467,13 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
     if (doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* another thread may look after the socket now */
     return true;
+}
+
+void rank_link_drain(void)
+{
+    if (pthread_mutex_trylock(&rank_link.lock) != 0)
+        return; /* its holder reads */
+    if (!rank_link.sleeps)
+        read_link(NULL);
+    pthread_mutex_unlock(&rank_link.lock);
 }

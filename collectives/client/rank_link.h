@@ -54,6 +54,8 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 /* Sleeps until something comes, `ms` at most; the operation waits. false: another thread does that for all,
  * and rings. */
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms);
+/* For a rank that waits for something else: takes what has come, so that the other rank can go on sending. */
+void rank_link_drain(void);
 /* Nothing is exchanged any more in this epoch. */
 void rank_link_stop(void);
 /* The end of the epoch: what rank_link_begin has given is gone. */

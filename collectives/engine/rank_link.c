@@ -327,8 +327,10 @@ static int begin_rank_link(struct engine *engine, struct err *e)
 static int start_rank_link(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
 {
     bool two = engine->hosts == 2 && engine->host[0].ranks == 1 && engine->host[1].ranks == 1;
-    bool may = engine->options.rank_link && !config->encrypt && !config->elastic && !engine->timeline &&
-               !engine->tuning;
+    /* By the configuration, which is the same on both hosts: one of them may fail to open its file. */
+    bool has_timeline = config->tuning && *config->tuning->timeline;
+    bool may =
+        engine->options.rank_link && !config->encrypt && !config->elastic && !has_timeline && !engine->tuning;
     if (!two || !may)
         return 0;
     struct rank_link *r = engine->peers.rank_link = calloc(1, sizeof *r);
