@@ -383,9 +383,10 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
         return false;
     if (rank_link.state == STATE_BROKEN)
         return true; /* the other rank may wait for this one here: nobody goes on */
-    if (!fits || (!n->takes && o->sequence != LINK_FIRST))
+    bool is_late = !n->takes && o->sequence != LINK_FIRST; /* both ranks had to begin with that one */
+    if (!fits || is_late)
         n->left = true;
-    if (n->left && !n->takes && o->sequence != LINK_FIRST)
+    if (is_late)
         return false;
     n->takes = fits;
     n->given = o->sequence;

@@ -58,7 +58,7 @@ static void sum_often(const char *name, size_t count)
 
 /* ---- results ------------------------------------------------------------------------------------------- */
 
-static int exchange(const struct job *job, int rank)
+static int exchange_sums(const struct job *job, int rank)
 {
     static const size_t counts[] = {1, 3, 500, 1000, LINK_BYTES_MAX / sizeof(float)};
     const hvd_options scaled = {.postscale = 3};
@@ -90,7 +90,7 @@ static int exchange(const struct job *job, int rank)
 
 START_TEST(small_tensors_go_from_rank_to_rank)
 {
-    job_must_succeed(job_ran(two, exchange));
+    job_must_succeed(job_ran(two, exchange_sums));
 }
 END_TEST
 
@@ -134,7 +134,7 @@ START_TEST(other_operations_go_to_the_engines)
 }
 END_TEST
 
-static int disagree(const struct job *job, int rank)
+static int ask_differently(const struct job *job, int rank)
 {
     static float x[LINK_BYTES_MAX], out[6];
     (void)job;
@@ -160,7 +160,7 @@ static int disagree(const struct job *job, int rank)
 
 START_TEST(ranks_that_disagree_hear_of_both)
 {
-    job_must_succeed(job_ran(two, disagree));
+    job_must_succeed(job_ran(two, ask_differently));
 }
 END_TEST
 
