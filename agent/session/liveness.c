@@ -5,6 +5,7 @@
 #include "agent/session/parts.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/protocol/agent_exit.h"
 
 #define SILENCE_MS 60000 /* until Hello says how long */
 
@@ -69,6 +70,16 @@ void session_heartbeat_busy(struct session *s)
     session_flush(s);
 }
 
+/* A launcher that only stood still learns the reason from the exit status. */
+static void end_silent_job(struct session *s)
+{
+    bool begins = s->fsm.state < SESSION_LEAVING;
+    session_set_cause(s, HVD__CAUSE__CAUSE_HEARTBEAT);
+    session_abort_job(s, true, "the launcher has been silent for %u ms: ending the job", s->job.heartbeat_ms);
+    if (begins)
+        s->end.exit_status = AGENT_EXIT_SILENT;
+}
+
 /* Shows the guard and the launcher that the session lives, and checks that they do. */
 static void on_timer(uv_timer_t *timer)
 {
@@ -90,9 +101,7 @@ static void on_timer(uv_timer_t *timer)
         uv_timer_start(timer, on_timer, 1, heartbeat_interval(launcher) / NSEC_PER_MSEC);
         break;
     case HEARTBEAT_DEAD:
-        session_set_cause(s, HVD__CAUSE__CAUSE_HEARTBEAT);
-        session_abort_job(s, true, "the launcher has been silent for %u ms: ending the job",
-                          s->job.heartbeat_ms);
+        end_silent_job(s);
         break;
     }
 }

@@ -59,6 +59,15 @@ static const char *last_words(struct host *h)
     return h->stderr_tail;
 }
 
+/* We live, so either we stood still or the way there did. */
+static void explain_silence(struct host *h)
+{
+    err_set(&h->err, ERR_HOST, "its agent heard nothing of hvdrun for %.1f s and ended the job there",
+            (double)h->common->config->heartbeat_timeout_ms / 1e3);
+    err_hint(&h->err, "hvdrun was stopped, or a slow file that it writes to held it up, or the network was down; "
+                      "--heartbeat-timeout says how long an agent waits");
+}
+
 /* The end of an agent that had welcomed us. */
 static void explain_loss(struct host *h, const struct transport_end *end)
 {
@@ -79,6 +88,8 @@ static void explain_loss(struct host *h, const struct transport_end *end)
     else if (died)
         err_set(&h->err, ERR_HOST, "the session of the job (pid %u) was killed by signal %d (%s)",
                 h->agent.session_pid, number, strsignal(number));
+    else if (end->exit_status == AGENT_EXIT_SILENT)
+        explain_silence(h);
     else
         err_set(&h->err, ERR_HOST, "the connection to %s was lost", h->label);
 }

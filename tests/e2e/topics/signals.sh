@@ -138,6 +138,17 @@ case_a_stopped_hvdrun_is_not_mistaken_for_a_dead_one_at_once() {
     expect_count 1 'got TERM' "$T/out"
 }
 
+case_a_hvdrun_that_stood_still_for_too_long_says_so() {
+    start --heartbeat-timeout 2 -np 1 sleep 60
+    sleep 1
+    kill -STOP $pid
+    sleep 4
+    kill -CONT $pid
+    stop_status
+    expect_err '^hvdrun: host localhost was lost: its agent heard nothing of hvdrun for 2.0 s and ended the job there$'
+    expect_err 'hint: hvdrun was stopped, or a slow file'
+}
+
 case_workers_are_not_in_the_terminals_process_group() {
     # shellcheck disable=SC2016
     start -np 1 sh -c 'echo group $(cut -d" " -f5 /proc/$$/stat) session $(cut -d" " -f6 /proc/$$/stat); echo ready; exec sleep 60'
