@@ -63,6 +63,8 @@ stop() {
         # A lane that was between two programs may have missed the signal; one that still takes its hosts down needs seconds.
         # shellcheck disable=SC2086 # words
         [ $SECONDS -lt $until ] || kill $lanes
+        # shellcheck disable=SC2086
+        [ $SECONDS -lt $((until + 10)) ] || kill -KILL $lanes
     done
     remove_cgroups
     # One test has programs of its own beside those of the build.

@@ -111,12 +111,12 @@ case_an_interrupt_at_the_terminal() {
     interrupted INT group 15 "${all_tests[@]}"
 }
 
-case_make_is_terminated() {
+slow_make_is_terminated() {
     prepare
     for _ in 1 2; do interrupted TERM process 5 "${unit_tests[@]}"; done
 }
 
-case_the_terminal_goes_away() {
+slow_the_terminal_goes_away() {
     prepare
     interrupted HUP group 5 "${unit_tests[@]}"
     interrupted HUP group 15 "${all_tests[@]}"
