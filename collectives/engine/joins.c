@@ -329,7 +329,7 @@ static void take_wanted(struct engine *engine, struct set *set, const struct ten
     struct name *n = &engine->names.name[slot];
     if (slot == engine->names.join_slot)
         return;
-    is = is_next(n, word);
+    is = rank_link_is_busy(engine, &n->view) ? -1 : is_next(n, word);
     next = rank_link_operation(engine, &n->view, n->view.sequence + 1);
     if (is < 0)
         ask_again(engine, desc, word);

@@ -116,11 +116,16 @@ static void refuse_link(struct engine *engine)
 static int keep_socket(void *ctx, uint32_t host, int fd, uint32_t events, struct err *e)
 {
     struct engine *engine = ctx;
+    struct rank_link *r = engine->peers.rank_link;
     (void)host, (void)events;
-    engine->peers.rank_link->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (engine->peers.rank_link->fd < 0)
-        return err_sys(e, errno, "no descriptor for a link between ranks");
-    return net_set_quiet_options(fd, PROBE_S, e);
+    r->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (r->fd < 0)
+        err_sys(e, errno, "cannot keep the connection of rank %u to the other host", engine->region.rank[0]);
+    if (r->fd >= 0 && net_set_quiet_options(fd, PROBE_S, e) == 0)
+        return 0;
+    if (engine->self == 1) /* host 0 has it, and may have given it to its rank */
+        engine_poison(engine, HVD_ERR_ENGINE, e->text);
+    return -1;
 }
 
 static void link_is_ready(void *ctx, uint32_t host)
@@ -262,12 +267,19 @@ bool rank_link_carried(const struct engine *engine, uint32_t slot, uint32_t oper
     return engine->peers.rank_link && last_carried(engine, slot) == operation;
 }
 
+bool rank_link_is_busy(const struct engine *engine, const struct tensor_view *v)
+{
+    if (!engine->peers.rank_link || v->team->members != 1)
+        return false;
+    uint32_t latest = tensor_latest(v, 0);
+    return latest != atomic_load(&v->slot->settled) && last_carried(engine, v->number) != latest;
+}
+
 uint32_t rank_link_operation(const struct engine *engine, const struct tensor_view *v, uint32_t otherwise)
 {
     if (!engine->peers.rank_link || v->team->members != 1)
         return otherwise;
-    uint32_t latest = tensor_latest(v, 0);
-    return latest + (latest == atomic_load(&v->slot->settled) || last_carried(engine, v->number) == latest);
+    return tensor_latest(v, 0) + !rank_link_is_busy(engine, v);
 }
 
 /* An older number is none of a later operation, however long ago the last one was. */
@@ -308,9 +320,13 @@ static int take_message(struct engine *engine, uint32_t from, const void *data, 
     uint8_t what = read_u8(&in);
     uint16_t port = read_u16(&in);
     uint32_t epoch = read_u32(&in);
-    if (in.bad || in.left != 0 || !engine->peers.rank_link)
+    if (in.bad || in.left != 0)
         return err_set(e, ERR_PROTOCOL, "a malformed word about a link between ranks");
-    return epoch == engine->epoch ? take_said(engine, engine->peers.rank_link, what, port, e) : 0;
+    if (!engine->peers.rank_link && what != REFUSED)
+        tell_other(engine, REFUSED, 0);
+    if (!engine->peers.rank_link || epoch != engine->epoch)
+        return 0;
+    return take_said(engine, engine->peers.rank_link, what, port, e);
 }
 
 /* ---- the part ------------------------------------------------------------------------------------------ */

@@ -15,6 +15,9 @@ void rank_link_ask(struct engine *engine, const struct worker_message *question)
 /* The operation that this host's only rank is in, or will begin next; `otherwise` where ranks have no such
  * connection, and the engine has seen them all. */
 uint32_t rank_link_operation(const struct engine *engine, const struct tensor_view *v, uint32_t otherwise);
+/* The rank has begun an operation of the name, and has not ended it: over the connection or by the engine,
+ * which may not have heard of it. */
+bool rank_link_is_busy(const struct engine *engine, const struct tensor_view *v);
 /* The rank has ended that operation of the slot over the connection. */
 bool rank_link_carried(const struct engine *engine, uint32_t slot, uint32_t operation);
 /* The same of that operation or a later one. */

@@ -4,6 +4,7 @@
  * needs: hvd-engine client tests/unit/job.c */
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,155 @@ START_TEST(a_wait_may_end_before_its_operation)
 }
 END_TEST
 
+/* ---- messages that a test sends ------------------------------------------------------------------------ */
+
+struct raw {
+    uint8_t bytes[2 * LINK_BYTES_MAX];
+    size_t size;
+};
+
+static struct link_operation raw_operation(const char *name, float *x, uint32_t count)
+{
+    static _Atomic uint32_t carried;
+    return (struct link_operation){.name = name,
+                                   .sequence = LINK_FIRST,
+                                   .op = {.kind = SHM_ALLREDUCE,
+                                          .dtype = HVD_FLOAT32,
+                                          .op = HVD_SUM,
+                                          .prescale = 1,
+                                          .postscale = 1,
+                                          .count = count},
+                                   .in = x,
+                                   .out = x,
+                                   .bytes = count * (uint32_t)sizeof *x,
+                                   .carried = &carried};
+}
+
+/* The message that this rank would send when it begins the operation. */
+static struct raw record_message(const struct link_operation *o, bool fits)
+{
+    struct raw raw;
+    struct linked_name *linked = NULL;
+    int fd = own_connection(), saved = dup(fd), pair[2];
+    job_check(saved >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && dup2(pair[0], fd) == fd);
+    job_check(rank_link_begin(&linked, o, fits) == fits);
+    ssize_t n = recv(pair[1], raw.bytes, sizeof raw.bytes, 0);
+    job_check(n > 0 && dup2(saved, fd) == fd);
+    raw.size = (size_t)n;
+    close(saved);
+    close(pair[0]);
+    close(pair[1]);
+    return raw;
+}
+
+static void send_raw(const struct raw *raw)
+{
+    job_check(send(own_connection(), raw->bytes, raw->size, 0) == (ssize_t)raw->size);
+}
+
+static void shrink_buffers(int bytes)
+{
+    job_check(setsockopt(own_connection(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
+    job_check(setsockopt(own_connection(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
+}
+
+static int leave_while_sending(const struct job *job, int rank)
+{
+    static float x[LINK_BYTES_MAX / sizeof(float)];
+    struct link_operation o = raw_operation("raw", x, sizeof x / sizeof *x);
+    struct linked_name *linked = NULL;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    shrink_buffers(2048);
+    if (rank == 1) {
+        struct raw leaves = record_message(&o, false);
+        usleep(100000); /* the other rank fills the buffers and waits for room */
+        send_raw(&leaves);
+        usleep(200000);
+        rank_link_drain();
+    } else {
+        job_check(rank_link_begin(&linked, &o, true));
+        job_check(rank_link_step(linked, &o) == LINK_TO_ENGINE);
+    }
+    sum_once("x", 2);
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_name_may_leave_while_its_elements_are_sent)
+{
+    job_must_succeed(job_ran(two, leave_while_sending));
+}
+END_TEST
+
+static int repeat_elements(const struct job *job, int rank)
+{
+    float x[2] = {1, (float)rank};
+    struct link_operation o = raw_operation("raw", x, 2);
+    struct linked_name *linked = NULL;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (rank == 1) {
+        struct raw elements = record_message(&o, true), twice = elements;
+        memcpy(twice.bytes + elements.size, elements.bytes, elements.size);
+        twice.size *= 2;
+        usleep(50000); /* the other rank reads both at once */
+        send_raw(&twice);
+        send_raw(&elements);
+    } else {
+        job_check(rank_link_begin(&linked, &o, true));
+        for (enum link_step step = LINK_WAITS; step != LINK_ENDED; step = rank_link_step(linked, &o))
+            job_check(step == LINK_WAITS);
+        usleep(50000);
+        rank_link_drain();
+        job_check(rank_link_step(linked, &o) == LINK_ENDED);
+        job_check(x[0] == 2 && x[1] == 1);
+    }
+    sum_once("x", 2);
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(elements_that_come_again_change_nothing)
+{
+    job_must_succeed(job_ran(two, repeat_elements));
+}
+END_TEST
+
+/* Rank 1 cannot send more before rank 0 reads, and rank 0 waits for rank 1 elsewhere. */
+static int send_without_waiting(const struct job *job, int rank)
+{
+    enum { NAMES = 8, COUNT = LINK_BYTES_MAX / sizeof(float) };
+    const hvd_options will_wait = {.will_wait = 1};
+    static float x[NAMES][COUNT];
+    static const char *const name[NAMES] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    hvd_handle handle[NAMES];
+    float from = (float)rank;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int k = 0; k < NAMES; k++)
+        sum_often(name[k], COUNT);
+    shrink_buffers(64 << 10);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn != rank)
+            job_check(hvd_broadcast("from", &from, 1, HVD_FLOAT32, 1, NULL) == HVD_SUCCESS && from == 1);
+        for (int k = 0; turn == 0 && k < NAMES; k++) {
+            x[k][COUNT - 1] = 1;
+            job_check(hvd_allreduce_async(name[k], x[k], x[k], COUNT, HVD_FLOAT32, HVD_SUM, &will_wait,
+                                          &handle[k]) == HVD_SUCCESS);
+        }
+    }
+    for (int k = 0; k < NAMES; k++)
+        job_check(hvd_wait(handle[k]) == HVD_SUCCESS && x[k][COUNT - 1] == 2 && was_carried(name[k]));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_rank_that_waits_elsewhere_lets_the_other_one_send)
+{
+    job_must_succeed(job_ran(two, send_without_waiting));
+}
+END_TEST
+
 /* ---- its end for all names ----------------------------------------------------------------------------- */
 
 static int join_later(const struct job *job, int rank)
@@ -215,6 +365,50 @@ START_TEST(a_rank_that_joins_is_found_by_the_engines)
 {
     struct job job = job_ran(two, join_later);
     ck_assert(job_succeeded(&job));
+}
+END_TEST
+
+static void stand_still(int number)
+{
+    (void)number;
+    usleep(300000);
+}
+
+static void *sum_in_thread(void *name)
+{
+    sum_once(name, 2);
+    return NULL;
+}
+
+/* A thread of rank 1 stands still in its wait: rank 1 joins before it sees the end of the operation. */
+static int join_beside_a_wait(const struct job *job, int rank)
+{
+    float x = 1;
+    pthread_t thread;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (rank == 1) {
+        signal(SIGUSR1, stand_still);
+        job_check(pthread_create(&thread, NULL, sum_in_thread, "x") == 0);
+        usleep(50000);
+        job_check(pthread_kill(thread, SIGUSR1) == 0);
+        usleep(100000);
+        job_check(hvd_join(NULL) == HVD_SUCCESS);
+        pthread_join(thread, NULL);
+    } else {
+        usleep(100000);
+        sum_once("x", 2);
+        usleep(100000);
+        job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS && x == 1);
+        job_check(hvd_join(NULL) == HVD_SUCCESS);
+    }
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_rank_may_join_beside_its_last_operation)
+{
+    job_must_succeed(job_ran(two, join_beside_a_wait));
 }
 END_TEST
 
@@ -270,12 +464,6 @@ START_TEST(it_ends_while_another_thread_waits)
     job_must_succeed(job_ran(two, stop_in_threads));
 }
 END_TEST
-
-static void *sum_in_thread(void *name)
-{
-    sum_once(name, 2);
-    return NULL;
-}
 
 /* Rank 0 hears of the end before it comes to what rank 1 waits for. */
 static int stop_beside_a_wait(const struct job *job, int rank)
@@ -397,12 +585,16 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("rank link");
-    TCase *results = tcase_create("results"), *ends = tcase_create("ends"),
-          *failures = tcase_create("failures");
+    TCase *results = tcase_create("results"), *messages = tcase_create("messages"),
+          *ends = tcase_create("ends"), *failures = tcase_create("failures");
     tcase_add_test(results, small_tensors_go_from_rank_to_rank);
     tcase_add_test(results, other_operations_go_to_the_engines);
     tcase_add_test(results, ranks_that_disagree_hear_of_both);
     tcase_add_test(results, a_wait_may_end_before_its_operation);
+    tcase_add_test(messages, a_name_may_leave_while_its_elements_are_sent);
+    tcase_add_test(messages, elements_that_come_again_change_nothing);
+    tcase_add_test(messages, a_rank_that_waits_elsewhere_lets_the_other_one_send);
+    tcase_add_test(ends, a_rank_may_join_beside_its_last_operation);
     tcase_add_test(ends, a_rank_that_joins_is_found_by_the_engines);
     tcase_add_test(ends, names_may_be_forgotten);
     tcase_add_test(ends, it_ends_while_another_thread_waits);
@@ -410,8 +602,8 @@ int main(void)
     tcase_add_test(failures, a_rank_that_dies_in_a_message_is_named);
     tcase_add_test(failures, what_is_no_message_ends_the_job);
     tcase_add_test(failures, a_lost_engine_ends_the_waits);
-    TCase *all[] = {results, ends, failures};
-    for (size_t i = 0; i < 3; i++) {
+    TCase *all[] = {results, messages, ends, failures};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tcase_set_timeout(all[i], 90);
         suite_add_tcase(suite, all[i]);
     }
