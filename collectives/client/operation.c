@@ -11,11 +11,15 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/shm/doorbell.h"
 
+/* Members that wait make less in a shorter time than it takes to wake the engine, which is told of no such
+ * operation (docs/measurements.md, Waiting). */
+#define WORTH_TELLING (128u << 10)
+
 /* This rank arrives last: wakes the members that sleep and, if the engine has a part in the operation, the
  * engine. */
 static inline __attribute__((always_inline)) void notify_last_arrival(struct tensor *t, bool will_wait)
 {
-    bool has_chunks = !t->op.small && !op_is_sized(&t->op.what);
+    bool has_chunks = t->op.bytes >= WORTH_TELLING && !op_is_sized(&t->op.what);
     bool for_engine = !team_is_here(t->view.team) || (has_chunks && !will_wait);
     if (for_engine) {
         tensor_offer(&t->view);
