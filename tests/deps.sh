@@ -8,7 +8,7 @@
 # configuration files, binding, the managed agent, the Python package), test (everything that a test of `make check` calls, PyTorch, other people's
 # launchers and MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (for check-frameworks and the slow tests), wheel (make wheel and its
 # test), deb (make deb and its test), rpm (likewise), release (its test; deb, rpm and wheel too), cross (another
-# machine), fresh (new roots of Debian).
+# machine), fresh (new roots of Debian), root (one such root).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -124,6 +124,9 @@ for group in "${@:-build}"; do
         ;;
     release)
         need_program gpg gnupg
+        ;;
+    root)
+        need_program mmdebstrap mmdebstrap
         ;;
     fresh)
         need_program mmdebstrap mmdebstrap

@@ -5,6 +5,8 @@
 #   BUILD=build tests/fresh.sh       every root below; KIND="word ..." keeps those whose names have one of the words: KIND=bookworm-user
 #   FRESH_KEEP=1                     leaves the roots in $BUILD/fresh for a look: tests/fresh.sh enter NAME [COMMAND]
 #   FRESH_COMMANDS='make lint'       other commands than README's
+#   tests/fresh.sh clang             a root of the newer release alone, in which clang builds everything, warnings are errors, and a
+#                                    part of the unit tests runs: what `make check` does
 #
 #   RELEASE-machine     root on a machine of that release: namespaces, mounts and cgroups are allowed
 #   RELEASE-user        the same machine; an ordinary user with a sudo that asks nothing
@@ -105,9 +107,10 @@ try_root() { # NAME
 
 lacks_something() { # prints the reason
     [ "$(id -u)" = 0 ] || { echo 'needs root'; return; }
-    local program
-    for program in mmdebstrap podman runc; do
-        command -v $program > /dev/null || { echo "needs $program (apt-get install mmdebstrap podman runc)"; return; }
+    local program programs='mmdebstrap podman runc'
+    [ "$1" != clang ] || programs=mmdebstrap
+    for program in $programs; do
+        command -v $program > /dev/null || { echo "needs $program (apt-get install $programs)"; return; }
     done
     return 1
 }
@@ -118,7 +121,7 @@ wanted() { # NAME
     [ -z "${KIND:-}" ]
 }
 
-if why=$(lacks_something); then
+if why=$(lacks_something "${1:-}"); then
     echo "ok - fresh # SKIP $why"
     exit 0
 fi
@@ -129,6 +132,13 @@ if [ "${1:-}" = enter ]; then
     exit
 fi
 failed=0
+if [ "${1:-}" = clang ]; then
+    commands='sudo apt-get -q update && sudo apt-get -q install -y --no-install-recommends clang check &&
+        sh tests/deps.sh install build options && export CI=true CC=clang TESTS="test_c test_f test_join" DEMO_STEPS=10 &&
+        make -s -j2 all && make demo && make -s unit'
+    limit=900
+    KIND=${KIND:-trixie-machine}
+fi
 for release in "${releases[@]}"; do
     for kind in "${kinds[@]}"; do
         wanted "$release-$kind" || continue

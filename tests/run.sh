@@ -199,6 +199,7 @@ suite() { # NAME
     countdown-all) suite_countdown ;;
     soak) tests/soak.sh ;;
     fresh) tests/fresh.sh ;;
+    fresh-clang) tests/fresh.sh clang ;;
     gpu-bundle) tests/gpu/bare.sh ;;
     python) python/tests/run.sh quick ;;
     python-all) python/tests/run.sh all ;;

@@ -174,7 +174,7 @@ demo: ## installs what is missing, builds, trains a language model on 4 local wo
 	$(provide) build options
 	@$(MAKE) $(quietly) demo-run
 check: ## installs what is missing, builds, runs the tests that a fresh machine can run in minutes
-	$(provide) build options test
+	$(provide) build options test $(if $(CI),root)
 	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint, check-fresh
 	$(provide) build options test extra frameworks wheel deb rpm release cross fresh
@@ -234,12 +234,12 @@ unit-parts: $(UNIT) $(CONTAIN)
 
 check-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
-	@$(TESTED_BY) tests/run.sh unit e2e:hosts,sim,structure+e2e:local,python countdown e2e:alone faults-quick
+	@$(TESTED_BY) tests/run.sh unit+python$(if $(CI),$(,)fresh-clang) e2e:hosts,sim,structure+e2e:local countdown e2e:alone faults-quick
 check-all-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle wheel
 	@contrib/debian/make.sh $(BUILD) $(VERSION) > /dev/null
 	@contrib/rpm/make.sh $(BUILD) $(VERSION) > /dev/null
-	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel deb rpm release versions cross frameworks fresh
+	@$(TESTED_BY) SEEDS=1..20000 NAMES=1000000 tests/run.sh unit e2e-all:hosts,sim,structure+e2e-all:local,python-all e2e-all:alone fresh-clang faults soak countdown-all lint asan tsan fuzz compatible gpu-bundle wheel deb rpm release versions cross frameworks fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all

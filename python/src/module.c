@@ -2,6 +2,7 @@
 #include "python/src/binding.h"
 
 #include <stdio.h>
+#include <time.h>
 
 unsigned job_epoch;
 
