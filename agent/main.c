@@ -10,6 +10,7 @@
 #include "agent/daemon/daemon.h"
 #include "agent/guard/guard.h"
 #include "agent/guard/job_dir.h"
+#include "agent/reach/reach.h"
 #include "agent/session/session.h"
 #include "agent/gpu/gpu.h"
 #include "agent/gpu/gpu_scan.h"
@@ -22,6 +23,9 @@ static const char usage[] =
     "       hvdagent sweep [--now] JOB\n"
     "       hvdagent daemon [options]\n"
     "       hvdagent gpus [--libraries]\n"
+    "       hvdagent wait [--key-file FILE] [--port PORT] [--address ADDRESS]\n"
+    "                     [--limit SECONDS] [--linger SECONDS]\n"
+    "       hvdagent reach [--key-file FILE] [--port PORT] [--limit SECONDS] HOST COMMAND\n"
     "       hvdagent --version | --help\n"
     "\n"
     "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
@@ -30,7 +34,9 @@ static const char usage[] =
     "itself, but not with --managed. `session` is a session. `sweep` ends the rest of a\n"
     "job of this user: it asks the agent of the job to end it. After the grace period (at\n"
     "once with --now) it kills the processes that still run. `daemon` is the managed\n"
-    "agent. `gpus` asks the GPU driver, for a program. See hvdagent(8).\n";
+    "agent. `gpus` asks the GPU driver, for a program. `wait` waits on a host without\n"
+    "sshd for hvdrun, which reaches that host with --rsh 'hvdagent reach'. See\n"
+    "hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
@@ -143,8 +149,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"attach", attach_command}, {"session", session_command}, {"sweep", sweep_command},
-    {"daemon", daemon_command}, {"gpus", run_gpus},           {"--version", show_version},
-    {"--help", show_help},
+    {"daemon", daemon_command}, {"gpus", run_gpus},           {"wait", wait_main},
+    {"reach", reach_main},      {"--version", show_version},  {"--help", show_help},
 };
 
 int main(int argc, char **argv)
