@@ -64,14 +64,20 @@ static void explain_silence(struct host *h)
 {
     err_set(&h->err, ERR_HOST, "its agent heard nothing of hvdrun for %.1f s and ended the job there",
             (double)h->common->config->heartbeat_timeout_ms / 1e3);
-    err_hint(&h->err, "hvdrun was stopped, or a slow file that it writes to held it up, or the network was down; "
-                      "--heartbeat-timeout says how long an agent waits");
+    err_hint(&h->err,
+             "hvdrun was stopped, or a slow file that it writes to held it up, or the network was down; "
+             "--heartbeat-timeout says how long an agent waits");
 }
 
 /* The end of an agent that had welcomed us. */
 static void explain_loss(struct host *h, const struct transport_end *end)
 {
     int number = end->exit_status - AGENT_EXIT_SIGNAL;
+    if (end->term_signal && h->ops == &transport_exec) {
+        err_set(&h->err, ERR_HOST, "the command of --rsh, which led to %s, was killed by signal %d (%s)",
+                h->label, end->term_signal, strsignal(end->term_signal));
+        return;
+    }
     bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->agent.managed);
     bool died =
         end->term_signal || guard || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);

@@ -88,7 +88,7 @@ case_a_connection_that_is_lost_ends_its_host() {
     kill -KILL "$(pgrep -P $pid -f "key node2")"
     stop_status
     expect_status 125
-    expect_err 'host node2 was lost'
+    expect_err 'host node2 was lost: the command of --rsh, which led to node2, was killed by signal 9'
     for host in 1 2; do waited $host 12; done
 }
 
@@ -176,4 +176,19 @@ case_a_job_that_begins_again() {
         waited $host 10
         expect_status 0
     done
+}
+
+# The very lines of the pods, with the names, the key and the program of these hosts.
+case_the_pods_of_the_indexed_job() {
+    keys
+    local pod
+    pod=$(sed -n '/^ *- |$/,/^ *ports:/p' "$top/contrib/kubernetes-job.yaml" | sed '1d;$d;s/^ *//' | sed "s|train-0.train|node1|;s|train-1.train|node2|;
+        s|:4|:2|g;s|hvdagent [a-z]*|$BUILD/& --key-file $key|;s|exec hvdrun|exec $BUILD/hvdrun|;s|/opt/train/train|$BUILD/examples/train --steps 10|")
+    on 2 "cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=1 setsid sh -c 'sh /tmp/reach.pod; echo \$? > /tmp/reach.status' > /tmp/reach.said 2>&1 < /dev/null &" <<< "$pod"
+    on 1 "cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=0 sh /tmp/reach.pod" <<< "$pod" > "$T/out" 2> "$T/err"
+    status=$?
+    expect_status 0
+    expect_out '^step 10 loss='
+    waited 2 14
+    expect_status 0
 }
