@@ -1,5 +1,5 @@
-/* A connection between `hvdagent reach` (on hvdrun's host) and `hvdagent wait` (on a host that nothing else can
- * reach). The connection carries one command, with input, output, errors and exit status.
+/* A connection between `hvdagent reach` (on hvdrun's host) and `hvdagent wait` (on a host that nothing else
+ * can reach). The connection carries one command, with input, output, errors and exit status.
  *
  *   reach                                   wait
  *     TLS 1.3 with the key of the job  <--->  (common/net/tls.h)

@@ -1,10 +1,10 @@
 /* `hvdagent reach HOST COMMAND`, which hvdrun starts as it starts ssh: `hvdrun --rsh 'hvdagent reach' ...`.
  *
- * When it works: the name resolves and `hvdagent wait` listens there (both may take time, when pods start in any
- * order) -> both ends show that they have the key -> input, output and errors are passed on -> the command's exit
- * status is ours. How it fails: nobody is there within the limit, the key is another one, or the connection
- * ends before the status: one line and 255. When hvdrun has gone, writing to it fails and we end; the command
- * at the other end sees the end of its input. */
+ * When it works: the name resolves and `hvdagent wait` listens there (both may take time, when pods start in
+ * any order) -> both ends show that they have the key -> input, output and errors are passed on -> the
+ * command's exit status is ours. How it fails: nobody is there within the limit, the key is another one, or
+ * the connection ends before the status: one line and 255. When hvdrun has gone, writing to it fails and we
+ * end; the command at the other end sees the end of its input. */
 #include "agent/reach/reach.h"
 
 #include <errno.h>
@@ -123,7 +123,7 @@ static int take_frames(struct reach *r, struct err *e)
     return rc;
 }
 
-/* What came before the end of the connection counts: the status may be among it. */
+/* All that came before the end of the connection counts: the status may be among it. */
 static int move_all(struct reach *r, const struct reach_options *o, struct err *e)
 {
     struct err lost = ERR_INIT;

@@ -1,10 +1,10 @@
 /* One connection of `hvdagent wait`, in a process of its own.
  *
- * When it works: the other end shows that it has the key, and sends a command, within 10 s -> /bin/sh runs the
- * command in a session of its own -> bytes go both ways -> the command ends -> what it has written goes out, then
- * its exit status. How it fails: a stranger gets no byte but TLS's; when the connection ends first, the command's input
- * and output end, as with ssh, and we wait until the command has ended by that. SIGTERM goes on to the
- * command. */
+ * When it works: the other end shows that it has the key, and sends a command, within 10 s -> /bin/sh runs
+ * the command in a session of its own -> bytes go both ways -> the command ends -> what it has written goes
+ * out, then its exit status. How it fails: a stranger gets no byte but TLS's; when the connection ends first,
+ * the command's input and output end, as with ssh, and we wait until the command has ended by that. SIGTERM
+ * goes on to the command. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -3,8 +3,8 @@
  *   listening -> a connection: a process of its own serves it (serve.c) -> listening ...
  *
  * The end: a command has ended, no other one runs, and none comes for --linger seconds; or nobody with the
- * key came within --limit seconds; or SIGTERM, which goes on to the commands. Strangers cost a process for 10 s
- * each, and there are at most 64 processes. */
+ * key came within --limit seconds; or SIGTERM, which goes on to the commands. A stranger costs a process for
+ * 10 s, and there are at most 64 processes. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -103,11 +103,13 @@ static void accept_connection(struct waiter *w, int listener)
 
 static void forget_process(struct waiter *w, pid_t pid, int status)
 {
-    for (uint32_t i = 0; i < PROCESSES_MAX; i++)
-        if (w->process[i] == pid) {
-            w->process[i] = 0;
-            w->processes--;
-        }
+    uint32_t at = 0;
+    while (at < PROCESSES_MAX && w->process[at] != pid)
+        at++;
+    if (at == PROCESSES_MAX)
+        return; /* a container's first process gets orphans */
+    w->process[at] = 0;
+    w->processes--;
     if (WIFEXITED(status) && WEXITSTATUS(status) == STRANGER) {
         if (++w->strangers == STRANGERS_TOLD)
             log_warning("%d connections were refused: no more is said of them", STRANGERS_TOLD);

@@ -136,6 +136,18 @@ time.sleep(18)' > /tmp/reach.strangers 2>&1 &"
     expect_status 0
 }
 
+# In a container it is the first process: it gets orphans, whose statuses are not those of commands.
+case_the_first_process_of_a_container() {
+    keys
+    local reach=(timeout 10 "$BUILD/hvdagent" reach --key-file "$T/key" --limit 5)
+    on 1 "setsid unshare --pid --fork --mount-proc sh -c 'exec $BUILD/hvdagent wait --key-file $key --linger 2' > /tmp/reach.said 2>&1 < /dev/null; echo \$? > /tmp/reach.status" &
+    "${reach[@]}" node1 '(sleep 0.5; exit 5) & exit 0'
+    "${reach[@]}" node1 'sleep 1; exit 0' || fail 'the second command failed'
+    waited 1 5
+    expect_status 0
+    wait
+}
+
 case_a_host_where_nobody_waits() {
     keys
     run "$HVDRUN" -H node1:1 --rsh "$carried --limit 1" touch "$T/started"
