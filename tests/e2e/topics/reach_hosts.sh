@@ -140,7 +140,7 @@ time.sleep(18)' > /tmp/reach.strangers 2>&1 &"
 case_the_first_process_of_a_container() {
     keys
     local reach=(timeout 10 "$BUILD/hvdagent" reach --key-file "$T/key" --limit 5)
-    on 1 "setsid unshare --pid --fork --mount-proc sh -c 'exec $BUILD/hvdagent wait --key-file $key --linger 2' > /tmp/reach.said 2>&1 < /dev/null; echo \$? > /tmp/reach.status" &
+    on 1 "rm -f /tmp/reach.status; setsid unshare --pid --fork --mount-proc sh -c 'exec $BUILD/hvdagent wait --key-file $key --linger 2' > /tmp/reach.said 2>&1 < /dev/null; echo \$? > /tmp/reach.status" &
     "${reach[@]}" node1 '(sleep 0.5; exit 5) & exit 0'
     "${reach[@]}" node1 'sleep 1; exit 0' || fail 'the second command failed'
     waited 1 5
@@ -196,7 +196,7 @@ case_the_pods_of_the_indexed_job() {
     local pod
     pod=$(sed -n '/^ *- |$/,/^ *ports:/p' "$top/contrib/kubernetes-job.yaml" | sed '1d;$d;s/^ *//' | sed "s|train-0.train|node1|;s|train-1.train|node2|;
         s|:4|:2|g;s|hvdagent [a-z]*|$BUILD/& --key-file $key|;s|exec hvdrun|exec $BUILD/hvdrun|;s|/opt/train/train|$BUILD/examples/train --steps 10|")
-    on 2 "cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=1 setsid sh -c 'sh /tmp/reach.pod; echo \$? > /tmp/reach.status' > /tmp/reach.said 2>&1 < /dev/null &" <<< "$pod"
+    on 2 "rm -f /tmp/reach.status; cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=1 setsid sh -c 'sh /tmp/reach.pod; echo \$? > /tmp/reach.status' > /tmp/reach.said 2>&1 < /dev/null &" <<< "$pod"
     on 1 "cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=0 sh /tmp/reach.pod" <<< "$pod" > "$T/out" 2> "$T/err"
     status=$?
     expect_status 0
