@@ -12,6 +12,7 @@
 #include "common/base/file.h"
 
 #define PROCESSES_MAX 256 /* of a worker that are looked at */
+#define DELAY_MS      200 /* without a processor: before that, no weight is to blame */
 
 /* False when it has gone. */
 static bool read_proc(pid_t pid, const char *file, char *text, size_t size)
@@ -31,6 +32,8 @@ static struct usage usage_of_one(pid_t pid)
         return u;
     u.state = p.state;
     u.cpu_ms = p.cpu_ms;
+    u.nice = p.nice;
+    u.policy = p.policy;
     if (read_proc(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1)
         u.memory_kib = (uint64_t)pages * ((uint64_t)sysconf(_SC_PAGESIZE) / 1024);
     unsigned long long delay_ns;
@@ -49,6 +52,7 @@ struct usage usage_of(pid_t pid)
     struct usage sum = usage_of_one(pid);
     size_t count = 1;
     sum.throttled_ms = sum.state ? throttled_ms(pid) : 0;
+    sum.weight = sum.state && sum.delay_ms >= DELAY_MS ? cgroup_weight(pid) : 0;
     for (size_t i = 0; i < count; i++) {
         size_t n = descendants_children(list[i], list + count, PROCESSES_MAX - count);
         for (size_t k = count; k < count + n; k++) {

@@ -11,6 +11,9 @@ struct usage {
     uint64_t delay_ms;     /* of the process itself, ready and without a processor */
     uint64_t read_kib;     /* likewise, from storage */
     uint64_t throttled_ms; /* a limit of its cgroups has held it back (throttle.c) */
+    int nice;              /* of the process itself */
+    unsigned policy;       /* likewise, as in sched(7) */
+    unsigned weight;       /* cgroup_weight; 0 as long as the process has hardly waited for a processor */
 };
 
 struct usage usage_of(pid_t pid);
@@ -20,3 +23,10 @@ struct usage usage_of(pid_t pid);
 uint64_t throttled_ms(pid_t pid);
 /* The sum in the text of a cpu.stat, of either version of cgroups. */
 uint64_t throttle_parse(const char *text);
+
+/* throttle.c: the least weight of the processors that a cgroup of the process or one above it has, in percent
+ * of the usual one, at least 1. 0: none has less than that, or nothing can be read. */
+unsigned cgroup_weight(pid_t pid);
+/* Likewise, of one cgroup, from the text of its cpu.weight (usual: 100) or cpu.shares (1024); 100: it has no
+ * less. */
+unsigned weight_parse(const char *text, unsigned usual);

@@ -181,6 +181,10 @@ void session_stacks_found(struct session *s);
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
 
+/* status/handicap.c: fills in *out, and returns it; NULL: nothing is unusual. */
+struct usage;
+Hvd__Handicap *handicap_tell(const struct usage *u, Hvd__Handicap *out);
+
 /* status/samples.c: of the status's part, which calls these from its hooks. */
 struct samples;
 /* NULL: no memory. */

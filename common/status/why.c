@@ -101,6 +101,7 @@ static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct
     out->use.computes = share_of(r->cpu_ms, before->cpu_ms, ms);
     out->use.delayed = share_of(r->delay_ms, before->delay_ms, ms);
     out->use.throttled = share_of(r->throttled_ms, before->throttled_ms, ms);
+    why_add_handicap(&out->use, r->handicap);
     uint64_t between = ms_between_counts(l, s, then);
     if (between > 0)
         out->use.resent = 1000 * share_of(s->counters->resent, then->counters->resent, between);

@@ -10,8 +10,7 @@
 #define STUCK_MS     1000 /* an operation that is pending for less is on its way */
 #define SLOW_MS      10000
 #define WORTH_SHARE  0.05 /* of the time in operations: a rank with the least is named */
-#define SLOW_SHARE   0.2  /* of the time: in operations it is worth a word, without a processor a reason */
-#define RESENT_LEAST 1    /* segments a second */
+#define SLOW_SHARE   0.2  /* of the time: in operations it is worth a word */
 
 const char *why_word(enum why_verdict verdict)
 {
@@ -331,22 +330,6 @@ static double find_middle(const struct why_job *job)
     return middle;
 }
 
-/* A limit of a cgroup comes first: a thread that is held back is ready and has no processor. */
-void why_explain_slowness(const struct why_use *use, char *text, size_t size)
-{
-    double held = use->throttled < 1 ? use->throttled : 1;
-    if (held >= SLOW_SHARE)
-        snprintf(text, size, "a limit of its cgroup (cpu.max) holds it back %.0f %% of the time", 100 * held);
-    else if (use->delayed >= SLOW_SHARE)
-        snprintf(text, size, "it is ready and has no processor %.0f %% of the time", 100 * use->delayed);
-    else if (use->computes >= WHY_BUSY)
-        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * use->computes);
-    else if (use->resent >= RESENT_LEAST)
-        snprintf(text, size, "its host's links lose packets (%.0f a second are sent again)", use->resent);
-    else
-        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * use->computes);
-}
-
 /* The live rank with the least time in operations; there is one. */
 static const struct why_rank *find_slowest(const struct why_job *job)
 {
@@ -379,7 +362,7 @@ static void name_slow_ranks(const struct why_job *job, struct why *out, bool acc
     size_t n = strlen(out->sentence);
     if (count > 0) {
         const struct why_rank *r = &job->rank[slowest];
-        char reason[100];
+        char reason[WHY_REASON];
         why_name_ranks(job, slow, names, sizeof names);
         why_explain_slowness(&r->use, reason, sizeof reason);
         snprintf(

@@ -17,6 +17,9 @@ struct why_use {
     double delayed;   /* ready, without a processor */
     double throttled; /* held back by a limit of its cgroups; of several processors the sum */
     double resent;    /* segments a second that its host sends to others again */
+    int nice;
+    unsigned policy; /* as in sched(7) */
+    unsigned weight; /* of its cgroups, in percent of the usual one; 0: no less than that, or not known */
 };
 
 struct why_rank {
@@ -88,6 +91,12 @@ const char *why_word(enum why_verdict verdict);
 /* out->culprit has room for job->size, all zeros. */
 void why_judge(const struct why_job *job, struct why *out);
 
+#define WHY_REASON 200
+
+/* ---- slow ranks (why_slow.c) --------------------------------------------------------------------------- */
+
+/* Adds what is known of a rank at its last look; `h` may be NULL. */
+void why_add_handicap(struct why_use *use, const Hvd__Handicap *h);
 /* Words for what a slow rank does: it is held back, it has no processor, it computes, or it waits. */
 void why_explain_slowness(const struct why_use *use, char *text, size_t size);
 

@@ -31,6 +31,12 @@ struct why_accused why_describe_accused(const struct why_job *job, const struct 
 /* Accuses the ranks in that state. true: there are some. */
 bool why_judge_state(const struct why_job *job, struct why *out, const char *state, enum why_verdict verdict);
 
+/* ---- slow ranks (why_slow.c) --------------------------------------------------------------------------- */
+
+/* What keeps a rank from its processor, as a verb and the rest: "runs at nice 19 and waits for a processor 60
+ * % of the time". Empty: nothing does for long. */
+void why_name_scarcity(const struct why_use *use, char *text, size_t size);
+
 /* ---- programs without libhvd (why_outside.c) ----------------------------------------------------------- */
 
 /* true: there is a reason. */

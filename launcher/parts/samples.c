@@ -37,7 +37,7 @@ struct row {
 /* The use of a rank, as its session told it last. */
 struct rank_use {
     uint64_t time, cpu_ms, delay_ms, throttled_ms, read_kib, resent, operations;
-    char reason[120]; /* words for its state between the last two messages */
+    char reason[WHY_REASON + 40]; /* words for its state between the last two messages */
 };
 
 struct samples_state {
@@ -197,6 +197,7 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
                               .delayed = growth_of(u->delay_ms, before->delay_ms) / ms,
                               .throttled = growth_of(u->throttled_ms, before->throttled_ms) / ms,
                               .resent = growth_of(told->resent, before->resent) * 1e3 / ms};
+        why_add_handicap(&use, u->handicap);
         why_explain_slowness(&use, before->reason, sizeof before->reason);
         if (mib >= 1)
             snprintf(reads, sizeof reads, ", and reads %.0f MiB a second", mib);

@@ -125,6 +125,7 @@ static void tell_usage(struct samples *m)
     struct session *s = session_of(m);
     size_t workers = s->workers.count;
     Hvd__Usage *item = calloc(workers, sizeof *item), **list = calloc(workers, sizeof(Hvd__Usage *));
+    Hvd__Handicap *handicap = calloc(workers, sizeof *handicap);
     Hvd__Samples told = HVD__SAMPLES__INIT;
     m->due = false;
     uint64_t at;
@@ -135,7 +136,7 @@ static void tell_usage(struct samples *m)
     told.sent = counters ? counters->sent : 0;
     told.received = counters ? counters->received : 0;
     told.resent = counters ? counters->resent : 0;
-    for (size_t i = 0; item && list && i < workers; i++) {
+    for (size_t i = 0; item && list && handicap && i < workers; i++) {
         const struct worker *w = &s->workers.item[i];
         if (!w->alive)
             continue;
@@ -148,11 +149,13 @@ static void tell_usage(struct samples *m)
         u->memory_kib = use.memory_kib;
         u->read_kib = use.read_kib;
         u->throttled_ms = use.throttled_ms;
+        u->handicap = handicap_tell(&use, &handicap[i]);
         add_operations(s, counters, u);
     }
     CONTROL(message, SAMPLES, samples, &told);
     if (told.n_usage > 0)
         session_send_control(s, &message);
+    free(handicap);
     free(item);
     free(list);
 }

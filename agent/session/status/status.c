@@ -23,6 +23,7 @@
 struct answer {
     Hvd__RankStatus *rank;
     Hvd__RankStatus **list;
+    Hvd__Handicap *handicap;
     char (*state)[128];
     struct usage *usage;
     size_t count;    /* of workers */
@@ -46,6 +47,7 @@ static void free_answer(struct session *s)
         return;
     free(a->rank);
     free(a->list);
+    free(a->handicap);
     free(a->state);
     free(a->usage);
     free(a);
@@ -64,11 +66,12 @@ static struct answer *make_answer(struct session *s)
         a->count = n;
         a->rank = calloc(n, sizeof *a->rank);
         a->list = calloc(n, sizeof(Hvd__RankStatus *));
+        a->handicap = calloc(n, sizeof *a->handicap);
         a->state = calloc(n, sizeof *a->state);
         a->usage = calloc(n, sizeof *a->usage);
     }
     s->status->answer = a;
-    if (a && a->rank && a->list && a->state && a->usage)
+    if (a && a->rank && a->list && a->handicap && a->state && a->usage)
         return a;
     free_answer(s);
     return NULL;
@@ -148,6 +151,8 @@ static void fill_status(struct session *s, Hvd__JobStatus *out)
     for (size_t i = 0; i < s->workers.count; i++) {
         fill_rank(&s->workers.item[i], &a->usage[i], &a->rank[i], a->state[i], sizeof a->state[i]);
         a->rank[i].member = session_member_rank(s, a->rank[i].rank);
+        a->rank[i].handicap =
+            s->workers.item[i].alive ? handicap_tell(&a->usage[i], &a->handicap[i]) : NULL;
         a->list[i] = &a->rank[i];
         out->cpu_ms += a->rank[i].cpu_ms;
         out->memory_kib += a->rank[i].ended ? 0 : a->rank[i].memory_kib;

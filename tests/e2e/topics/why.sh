@@ -99,6 +99,44 @@ case_a_rank_that_a_limit_holds_back() {
     rmdir "$slow"
 }
 
+# Two busy loops on the rank's processor leave little to a rank of a lower priority. They are of the rank's session: where the kernel
+# groups tasks by sessions (CONFIG_SCHED_AUTOGROUP), priorities count within a group only.
+beside_busy_loops() { # JOB SENTENCE COMMAND ...: rank 1 is started by the command, on the first processor that we may use
+    local name=$1 sentence=$2 core
+    shift 2
+    core=$(taskset -pc $$ | sed 's/.*: *//; s/[-,].*//')
+    start --job-name "$name" -np 2 -H localhost:2 sh -c '[ "$HVD_RANK" = 0 ] && exec "$0" slow 9
+        core=$1; shift
+        for i in 1 2; do taskset -c "$core" sh -c "while :; do :; done" & done
+        exec taskset -c "$core" "$@" "$0" slow 9' "$CULPRIT" "$core" "$@"
+    until_out 40 ready 2
+    until_true 25 found "$name" "$sentence" || fail "hvdctl why does not say \"$sentence\": $(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill "$name" > /dev/null
+    stop_status
+}
+
+case_a_rank_of_a_low_priority() {
+    beside_busy_loops nice '; rank 1 on localhost is (always|often) late: .*; it runs at nice 19 and waits for a processor [0-9]+ % of the time' nice -n 19
+}
+
+slow_a_rank_of_the_idle_class() {
+    beside_busy_loops idle '; rank 1 on localhost is (always|often) late: .*; it runs under SCHED_IDLE and waits for a processor [0-9]+ % of the time' chrt -i 0
+}
+
+slow_a_rank_whose_cgroup_has_a_small_weight() {
+    local small
+    if [ -e /sys/fs/cgroup/cpu/cpu.shares ]; then
+        small=/sys/fs/cgroup/cpu/hvd-small-$$
+        mkdir "$small" 2> /dev/null && echo 2 > "$small/cpu.shares" || skip 'no cgroup with a weight can be made here'
+    else
+        small=/sys/fs/cgroup/hvd-small-$$
+        echo +cpu 2> /dev/null > /sys/fs/cgroup/cgroup.subtree_control && mkdir "$small" && echo 1 > "$small/cpu.weight" || skip 'no cgroup with a weight can be made here'
+    fi
+    beside_busy_loops small '; rank 1 on localhost is (always|often) late: .*; it has 1 % of the usual weight by its cgroup .* and waits for a processor [0-9]+ % of the time' \
+        sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$small"
+    rmdir "$small"
+}
+
 case_ranks_that_wait_without_a_tensor() {
     why join 4 2 '^3 ranks wait in hvd_join for rank 2 on localhost, which computes'
     why circle 3 0 '^ranks 0-2 on localhost wait for each other in a circle: rank [0-2] is in hvd_send or hvd_recv "activation.[0-2]" and waits for rank [0-2], and so on$'

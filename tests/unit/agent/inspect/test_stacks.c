@@ -46,6 +46,21 @@ START_TEST(a_stat_line)
 }
 END_TEST
 
+START_TEST(a_stat_line_with_a_priority)
+{
+    static const char line[] =
+        "12 (train) R 1 2 3 0 -1 4194560 111 0 0 0 150 50 7 8 39 19 3 0 987654 2469888 181 18446744073709551615 "
+        "94 95 140 0 0 0 0 0 2 0 0 0 17 3 0 5 0 0 0 94 95 96 140 141 142 143 0";
+    struct inspected_process p = {.policy = 7};
+    ck_assert(inspect_parse_stat(line, 100, &p));
+    ck_assert_int_eq(p.nice, 19);
+    ck_assert_uint_eq(p.policy, 5);
+    ck_assert(inspect_parse_stat("12 (train) S" REST, 100, &p)); /* cut */
+    ck_assert_int_eq(p.nice, 0);
+    ck_assert_uint_eq(p.policy, 0);
+}
+END_TEST
+
 START_TEST(states_in_words)
 {
     static const struct {
@@ -350,6 +365,7 @@ int main(void)
     TCase *t = tcase_create("stacks");
     tcase_set_timeout(t, 30);
     tcase_add_loop_test(t, a_stat_line, 0, 7);
+    tcase_add_test(t, a_stat_line_with_a_priority);
     tcase_add_loop_test(t, states_in_words, 0, 8);
     tcase_add_test(t, what_it_waits_for);
     tcase_add_test(t, the_process_to_look_at);

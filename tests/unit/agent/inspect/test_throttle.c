@@ -18,9 +18,23 @@ START_TEST(both_versions_of_the_file)
 }
 END_TEST
 
+START_TEST(weights_of_both_versions)
+{
+    ck_assert_uint_eq(weight_parse("100\n", 100), 100);
+    ck_assert_uint_eq(weight_parse("10000\n", 100), 100);
+    ck_assert_uint_eq(weight_parse("39\n", 100), 39);
+    ck_assert_uint_eq(weight_parse("0\n", 100), 1);
+    ck_assert_uint_eq(weight_parse("2\n", 1024), 1);
+    ck_assert_uint_eq(weight_parse("512\n", 1024), 50);
+    ck_assert_uint_eq(weight_parse("", 100), 100);
+    ck_assert_uint_eq(weight_parse("max", 100), 100);
+}
+END_TEST
+
 START_TEST(a_process_that_has_gone_was_not_held_back)
 {
     ck_assert_uint_eq(throttled_ms(1 << 30), 0);
+    ck_assert_uint_eq(cgroup_weight(1 << 30), 0);
 }
 END_TEST
 
@@ -29,6 +43,7 @@ int main(void)
     Suite *suite = suite_create("throttle");
     TCase *c = tcase_create("throttle");
     tcase_add_test(c, both_versions_of_the_file);
+    tcase_add_test(c, weights_of_both_versions);
     tcase_add_test(c, a_process_that_has_gone_was_not_held_back);
     suite_add_tcase(suite, c);
     return run_suite(suite);

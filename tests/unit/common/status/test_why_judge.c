@@ -1,5 +1,6 @@
 /* hvdctl why: what is said of jobs that were put together by hand. */
 #include <check.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -210,20 +211,47 @@ START_TEST(ranks_that_have_not_begun)
 }
 END_TEST
 
+START_TEST(ranks_that_get_no_processor)
+{
+    set_up();
+    add_operation("x", 3000, "013", "2");
+    rank[2].use = (struct why_use){.computes = 0.3, .delayed = 0.6, .nice = 19};
+    process[2].state = (char *)"running";
+    expect_why(WHY_MISSING, "2",
+               "3 ranks wait for 3.0 s in allreduce \"x\" for rank 2 on b, which runs at nice 19 and waits for "
+               "a processor 60 % of the time, at futex < reduce < main");
+    set_up();
+    add_operation("x", 3000, "013", "2");
+    rank[2].use = (struct why_use){.computes = 0.7, .delayed = 0.25};
+    expect_why(WHY_MISSING, "2",
+               "3 ranks wait for 3.0 s in allreduce \"x\" for rank 2 on b, which computes (70 % of a "
+               "processor), is ready and has no processor 25 % of the time, at futex < reduce < main");
+}
+END_TEST
+
 START_TEST(ranks_that_are_slow)
 {
     static const struct {
         struct why_use use;
         const char *reason;
     } cases[] = {
-        {{0.97, 0.02, 0.01, 100}, "it computes (97 % of a processor)"},
-        {{0.5, 0.45, 0, 0}, "it is ready and has no processor 45 % of the time"},
-        {{0.1, 0.01, 0, 0.5}, "it waits for something else (10 % of a processor)"},
-        {{0.1, 0.01, 0, 70}, "its host's links lose packets (70 a second are sent again)"},
-        {{0.3, 0.6, 0.62, 0}, "a limit of its cgroup (cpu.max) holds it back 62 % of the time"},
-        {{2, 0.6, 3.1, 0}, "a limit of its cgroup (cpu.max) holds it back 100 % of the time"},
+        {{.computes = 0.97, .delayed = 0.02, .throttled = 0.01, .resent = 100, .nice = 19, .weight = 1}, "it computes (97 % of a processor)"},
+        {{.computes = 0.5, .delayed = 0.45}, "it is ready and has no processor 45 % of the time"},
+        {{.computes = 0.1, .delayed = 0.01, .resent = 0.5}, "it waits for something else (10 % of a processor)"},
+        {{.computes = 0.1, .delayed = 0.01, .resent = 70}, "its host's links lose packets (70 a second are sent again)"},
+        {{.computes = 0.3, .delayed = 0.6, .throttled = 0.62}, "a limit of its cgroup (cpu.max) holds it back 62 % of the time"},
+        {{.computes = 0.3, .delayed = 0.6, .nice = 19}, "it runs at nice 19 and waits for a processor 60 % of the time"},
+        {{.computes = 0.3, .delayed = 1.6, .nice = 3, .policy = SCHED_IDLE, .weight = 2},
+         "it runs under SCHED_IDLE and waits for a processor 100 % of the time"},
+        {{.computes = 0.3, .delayed = 0.6, .policy = SCHED_BATCH},
+         "it runs under SCHED_BATCH and waits for a processor 60 % of the time"},
+        {{.computes = 0.3, .delayed = 0.6, .weight = 1},
+         "it has 1 % of the usual weight by its cgroup (cpu.weight or cpu.shares) and waits for a processor 60 "
+         "% of the time"},
+        {{.computes = 0.3, .delayed = 0.6, .nice = -5, .weight = 51}, "it is ready and has no processor 60 % of the time"},
+        {{.computes = 2, .delayed = 0.6, .throttled = 3.1}, "a limit of its cgroup (cpu.max) holds it back 100 % of the time"},
     };
-    char expected[300];
+    char expected[400];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_up();
         job.ended = 50;
@@ -514,6 +542,7 @@ int main(void)
     tcase_add_test(t, the_end_of_a_chain);
     tcase_add_test(t, jobs_that_go_on);
     tcase_add_test(t, ranks_that_have_not_begun);
+    tcase_add_test(t, ranks_that_get_no_processor);
     tcase_add_test(t, ranks_that_are_slow);
     tcase_add_test(t, hosts_and_links);
     tcase_add_test(t, the_kernel);

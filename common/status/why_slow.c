@@ -1,0 +1,69 @@
+/* Words for the slowness of a rank: what keeps it from its processor, or from what it waits for. */
+#include <sched.h>
+#include <stdio.h>
+
+#include "common/status/why_parts.h"
+
+#define SCARCE_SHARE 0.2 /* of the time without a processor: a reason */
+#define SMALL_WEIGHT 50  /* percent of the usual one: with it a cgroup gets a smaller part */
+#define RESENT_LEAST 1   /* segments a second */
+
+void why_add_handicap(struct why_use *use, const Hvd__Handicap *h)
+{
+    if (!h)
+        return;
+    use->nice = h->nice;
+    use->policy = h->policy;
+    use->weight = h->cpu_weight;
+}
+
+/* A thread with a lower priority waits for its processor, and so does a thread whose cgroup has a smaller
+ * part. Without a word of that others are just as important. */
+static void name_priority(const struct why_use *use, char *text, size_t size)
+{
+    if (use->policy == SCHED_IDLE)
+        snprintf(text, size, "runs under SCHED_IDLE");
+    else if (use->nice > 0)
+        snprintf(text, size, "runs at nice %d", use->nice);
+    else if (use->policy == SCHED_BATCH)
+        snprintf(text, size, "runs under SCHED_BATCH");
+    else if (use->weight > 0 && use->weight <= SMALL_WEIGHT)
+        snprintf(text, size, "has %u %% of the usual weight by its cgroup (cpu.weight or cpu.shares)",
+                 use->weight);
+    else
+        text[0] = '\0';
+}
+
+void why_name_scarcity(const struct why_use *use, char *text, size_t size)
+{
+    double held = use->throttled < 1 ? use->throttled : 1;
+    double delayed = use->delayed < 1 ? use->delayed : 1;
+    char priority[100];
+    name_priority(use, priority, sizeof priority);
+    if (held >= SCARCE_SHARE)
+        snprintf(text, size, "is held back by a limit of its cgroup (cpu.max) %.0f %% of the time", 100 * held);
+    else if (delayed >= SCARCE_SHARE && priority[0])
+        snprintf(text, size, "%s and waits for a processor %.0f %% of the time", priority, 100 * delayed);
+    else if (delayed >= SCARCE_SHARE)
+        snprintf(text, size, "is ready and has no processor %.0f %% of the time", 100 * delayed);
+    else
+        text[0] = '\0';
+}
+
+/* A limit of a cgroup comes first: a thread that is held back is ready and has no processor. */
+void why_explain_slowness(const struct why_use *use, char *text, size_t size)
+{
+    char scarcity[WHY_REASON];
+    double held = use->throttled < 1 ? use->throttled : 1;
+    why_name_scarcity(use, scarcity, sizeof scarcity);
+    if (held >= SCARCE_SHARE)
+        snprintf(text, size, "a limit of its cgroup (cpu.max) holds it back %.0f %% of the time", 100 * held);
+    else if (scarcity[0])
+        snprintf(text, size, "it %s", scarcity);
+    else if (use->computes >= WHY_BUSY)
+        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * use->computes);
+    else if (use->resent >= RESENT_LEAST)
+        snprintf(text, size, "its host's links lose packets (%.0f a second are sent again)", use->resent);
+    else
+        snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * use->computes);
+}
