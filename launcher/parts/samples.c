@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/status/lateness.h"
 #include "common/status/why_judge.h"
 #include "launcher/host/host_clock.h"
@@ -53,6 +54,8 @@ struct samples_state {
 struct host_samples {
     bool told;
     uint32_t members;
+    uint64_t seen; /* when the last of its ranks came to the newest operation; 0: to none */
+    char seen_in[LATENESS_NAME];
 };
 
 static struct samples_state *state_of(const struct job *j)
@@ -148,6 +151,28 @@ static uint32_t count_members(const struct job *j)
     return members;
 }
 
+static void note_seen(struct host_samples *mine, const struct host *h, const Hvd__Arrival *a)
+{
+    uint64_t last = 0;
+    for (size_t i = 0; i < a->n_began; i++)
+        last = a->began[i] > last ? a->began[i] : last;
+    last = last ? host_clock_ours(&h->beat.clock, last) : 0;
+    if (last <= mine->seen)
+        return;
+    mine->seen = last;
+    snprintf(mine->seen_in, sizeof mine->seen_in, "%s", a->tensor);
+    log_printable(mine->seen_in);
+}
+
+void samples_last_seen(const struct job *j, const struct host *h, char *text, size_t size)
+{
+    const struct host_samples *mine = host_samples_of(j, h);
+    text[0] = '\0';
+    if (mine->seen && mine->seen < h->lost_at)
+        snprintf(text, size, "the ranks of %.64s were last seen in \"%s\", %.1f s before it was lost", h->label,
+                 mine->seen_in, (double)(h->lost_at - mine->seen) / 1e9);
+}
+
 static void add_arrival(struct job *j, const struct host *h, const Hvd__Arrival *a, uint32_t members)
 {
     struct samples_state *s = state_of(j);
@@ -237,8 +262,10 @@ static const char *on_samples(struct job *j, struct host *h, const Hvd__Control 
     mine->members = told->members;
     end_period(s);
     uint32_t members = s->row ? count_members(j) : 0;
-    for (size_t i = 0; s->row && i < told->n_arrival; i++)
+    for (size_t i = 0; s->row && i < told->n_arrival; i++) {
+        note_seen(mine, h, told->arrival[i]);
         add_arrival(j, h, told->arrival[i], members);
+    }
     for (size_t i = 0; s->row && i < told->n_usage; i++)
         note_use(j, h, told->usage[i], told);
     history_note(j, h, told);

@@ -79,6 +79,22 @@ case_a_link_that_heals_is_swept_over() {
     leave_within=1
 }
 
+# The line behind the cause says what the other ranks were in meanwhile, and when those of the lost host were seen.
+case_the_waits_of_the_others_are_named() {
+    needs_kind ns
+    start --heartbeat-timeout 3 --grace 1 -np 2 -H $H1:1,$H2:1 "$BUILD/tests/culprit" healthy 0
+    until_out 20 ready 2
+    sleep 3
+    ip link set v2 down
+    until_true 20 grep -q 'had waited in' "$T/err" || { ip link set v2 up; fail "never said"; }
+    ip link set v2 up
+    stop_status
+    expect_status 125
+    expect_err "host $H2 was lost"
+    expect_err "^hvdrun: rank 0 had waited in allreduce \"layer.[0-3].weight\" for [1-9][0-9.]* s; the ranks of $H2 were last seen in \"layer.[0-3].weight\", [1-9][0-9.]* s before it was lost$"
+    leave_within=1
+}
+
 case_a_host_that_stays_away_is_named() {
     needs_kind ns
     start --heartbeat-timeout 2 --grace 1 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
