@@ -267,6 +267,9 @@ static void show_host(FILE *out, const Hvd__JobStatus *s)
         show_memberships(out, s);
     if (s->gpus[0])
         fprintf(out, "GPUs: %s%s\n", s->gpus, s->leased ? ", leased to it" : "");
+    if (s->heat)
+        fprintf(out, "heat: processors of this host have made themselves slower %" PRIu64 " time%s, %.1f s\n",
+                s->heat->events, s->heat->events == 1 ? "" : "s", (double)s->heat->ms / 1e3);
     rank_heading(out, &wide);
     for (size_t i = 0; i < s->n_rank; i++)
         rank_line(out, s->rank[i], s->elastic, &wide);
@@ -473,6 +476,8 @@ static void job_json(struct json *j, const struct ctl_seen *seen, size_t others)
     json_text(j, "containment", s->containment);
     json_filled_text(j, "gpus", s->gpus);
     json_bool(j, "gpus_leased", s->leased);
+    json_unsigned(j, "heat_events", s->heat ? s->heat->events : 0);
+    json_real(j, "heat_seconds", s->heat ? (double)s->heat->ms / 1e3 : 0);
     json_unsigned(j, "session_pid", s->session_pid);
     json_unsigned(j, "guard_pid", s->guard_pid);
     json_unsigned(j, "engine_pid", s->engine_pid);

@@ -24,12 +24,12 @@ bool inspect_parse_stat(const char *text, long ticks, struct inspected_process *
     const char *open = strchr(text, '('), *end = strrchr(text, ')');
     if (!open || !end || end < open || ticks <= 0)
         return false;
-    out->policy = 0; /* stands behind the others, and is missing in none but a cut text */
+    out->policy = out->cpu = 0; /* stand behind the others, and are missing in none but a cut text */
     if (sscanf(end + 1,
                " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64 " %" SCNd64 " %" SCNd64
                " %*d %d %*d %*d %" SCNu64 " %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u"
-               " %*d %*d %*u %u",
-               &out->state, &user, &system, &child_user, &child_system, &out->nice, &out->start,
+               " %*d %u %*u %u",
+               &out->state, &user, &system, &child_user, &child_system, &out->nice, &out->start, &out->cpu,
                &out->policy) < 7)
         return false;
     snprintf(out->name, sizeof out->name, "%.*s", (int)(end - open - 1), open + 1);

@@ -16,6 +16,7 @@ struct inspected_process {
     uint64_t start;  /* tells it from a later process of the same number */
     int nice;
     unsigned policy; /* as in sched(7) */
+    unsigned cpu;    /* the processor on which it has run last */
     long call;       /* the system call that it waits in; negative: none, or not known */
     uint64_t argument[2];
     char waits[384]; /* "read (pipe_read)", "futex", or empty; peers_find adds the other side */

@@ -34,6 +34,7 @@ static struct usage usage_of_one(pid_t pid)
     u.cpu_ms = p.cpu_ms;
     u.nice = p.nice;
     u.policy = p.policy;
+    u.cpu = p.cpu;
     if (read_proc(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1)
         u.memory_kib = (uint64_t)pages * ((uint64_t)sysconf(_SC_PAGESIZE) / 1024);
     unsigned long long delay_ns;

@@ -13,6 +13,7 @@ struct usage {
     uint64_t throttled_ms; /* a limit of its cgroups has held it back (throttle.c) */
     int nice;              /* of the process itself */
     unsigned policy;       /* likewise, as in sched(7) */
+    unsigned cpu;          /* likewise, the processor on which it has run last */
     unsigned weight;       /* cgroup_weight; 0 as long as the process has hardly waited for a processor */
 };
 

@@ -184,6 +184,10 @@ void session_status_output(struct session *s, uint32_t rank, enum frame_stream s
 /* status/handicap.c: fills in *out, and returns it; NULL: nothing is unusual. */
 struct usage;
 Hvd__Handicap *handicap_tell(const struct usage *u, Hvd__Handicap *out);
+/* Adds to *out, which handicap_tell has filled in, the speed of the processor. */
+Hvd__Handicap *handicap_tell_speed(const struct usage *u, Hvd__Handicap *out);
+/* Of this host; NULL: it was never too hot. */
+Hvd__Heat *heat_tell(Hvd__Heat *out);
 
 /* status/samples.c: of the status's part, which calls these from its hooks. */
 struct samples;

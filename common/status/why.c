@@ -92,6 +92,15 @@ static uint64_t ms_between_counts(const struct why_look *l, const Hvd__JobStatus
     return last > first ? last - first : 0;
 }
 
+/* Of a host; NULL: it was never too hot. */
+static void add_heat(struct why_use *use, const Hvd__Heat *now, const Hvd__Heat *before, uint64_t ms)
+{
+    if (!now)
+        return;
+    use->hot = share_of(now->ms, before ? before->ms : 0, ms);
+    use->heats = 1000 * share_of(now->events, before ? before->events : 0, ms);
+}
+
 /* The tools take their time between the two looks, so a rank's own time counts. */
 static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct why_rank *out,
                        const Hvd__RankStatus *r, const Hvd__RankStatus *before)
@@ -102,6 +111,7 @@ static void add_shares(const struct why_look *l, const Hvd__JobStatus *s, struct
     out->use.delayed = share_of(r->delay_ms, before->delay_ms, ms);
     out->use.throttled = share_of(r->throttled_ms, before->throttled_ms, ms);
     why_add_handicap(&out->use, r->handicap);
+    add_heat(&out->use, s->heat, then ? then->heat : NULL, ms);
     uint64_t between = ms_between_counts(l, s, then);
     if (between > 0)
         out->use.resent = 1000 * share_of(s->counters->resent, then->counters->resent, between);

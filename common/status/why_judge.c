@@ -7,10 +7,10 @@
 #include "common/status/lateness.h"
 #include "common/status/why_parts.h"
 
-#define STUCK_MS     1000 /* an operation that is pending for less is on its way */
-#define SLOW_MS      10000
-#define WORTH_SHARE  0.05 /* of the time in operations: a rank with the least is named */
-#define SLOW_SHARE   0.2  /* of the time: in operations it is worth a word */
+#define STUCK_MS    1000 /* an operation that is pending for less is on its way */
+#define SLOW_MS     10000
+#define WORTH_SHARE 0.05 /* of the time in operations: a rank with the least is named */
+#define SLOW_SHARE  0.2  /* of the time: in operations it is worth a word */
 
 const char *why_word(enum why_verdict verdict)
 {

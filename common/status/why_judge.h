@@ -17,9 +17,12 @@ struct why_use {
     double delayed;   /* ready, without a processor */
     double throttled; /* held back by a limit of its cgroups; of several processors the sum */
     double resent;    /* segments a second that its host sends to others again */
+    double hot;       /* its host's processors were slower because of heat */
+    double heats;     /* a second: so often that began */
     int nice;
-    unsigned policy; /* as in sched(7) */
-    unsigned weight; /* of its cgroups, in percent of the usual one; 0: no less than that, or not known */
+    unsigned policy;    /* as in sched(7) */
+    unsigned weight;    /* of its cgroups, in percent of the usual one; 0: no less than that, or not known */
+    unsigned frequency; /* of its processor, in percent of the highest one; 0: not known */
 };
 
 struct why_rank {

@@ -7,6 +7,8 @@
 #define SCARCE_SHARE 0.2 /* of the time without a processor: a reason */
 #define SMALL_WEIGHT 50  /* percent of the usual one: with it a cgroup gets a smaller part */
 #define RESENT_LEAST 1   /* segments a second */
+#define HOT_LEAST    0.01
+#define LOW_PERCENT  50 /* of the highest frequency, which no processor has while all of them compute */
 
 void why_add_handicap(struct why_use *use, const Hvd__Handicap *h)
 {
@@ -15,6 +17,7 @@ void why_add_handicap(struct why_use *use, const Hvd__Handicap *h)
     use->nice = h->nice;
     use->policy = h->policy;
     use->weight = h->cpu_weight;
+    use->frequency = h->frequency;
 }
 
 /* A thread with a lower priority waits for its processor, and so does a thread whose cgroup has a smaller
@@ -41,13 +44,39 @@ void why_name_scarcity(const struct why_use *use, char *text, size_t size)
     char priority[100];
     name_priority(use, priority, sizeof priority);
     if (held >= SCARCE_SHARE)
-        snprintf(text, size, "is held back by a limit of its cgroup (cpu.max) %.0f %% of the time", 100 * held);
+        snprintf(text, size, "is held back by a limit of its cgroup (cpu.max) %.0f %% of the time",
+                 100 * held);
     else if (delayed >= SCARCE_SHARE && priority[0])
         snprintf(text, size, "%s and waits for a processor %.0f %% of the time", priority, 100 * delayed);
     else if (delayed >= SCARCE_SHARE)
         snprintf(text, size, "is ready and has no processor %.0f %% of the time", 100 * delayed);
     else
         text[0] = '\0';
+}
+
+bool why_name_heat(const struct why_use *use, char *text, size_t size)
+{
+    double hot = use->hot < 1 ? use->hot : 1;
+    text[0] = '\0';
+    if (hot >= HOT_LEAST)
+        snprintf(text, size, "its host's processors are too hot and slower than usual %.0f %% of the time",
+                 100 * hot);
+    else if (use->hot <= 0 && use->heats > 0) /* an older kernel counts, and has no times */
+        snprintf(text, size, "its host's processors are too hot and make themselves slower");
+    return text[0] != '\0';
+}
+
+static void explain_computing(const struct why_use *use, char *text, size_t size)
+{
+    char heat[WHY_REASON];
+    if (why_name_heat(use, heat, sizeof heat))
+        snprintf(text, size, "it computes (%.0f %% of a processor), and %s", 100 * use->computes, heat);
+    else if (use->frequency > 0 && use->frequency <= LOW_PERCENT)
+        snprintf(text, size,
+                 "it computes (%.0f %% of a processor), at %u %% of the processor's highest frequency",
+                 100 * use->computes, use->frequency);
+    else
+        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * use->computes);
 }
 
 /* A limit of a cgroup comes first: a thread that is held back is ready and has no processor. */
@@ -61,7 +90,7 @@ void why_explain_slowness(const struct why_use *use, char *text, size_t size)
     else if (scarcity[0])
         snprintf(text, size, "it %s", scarcity);
     else if (use->computes >= WHY_BUSY)
-        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * use->computes);
+        explain_computing(use, text, size);
     else if (use->resent >= RESENT_LEAST)
         snprintf(text, size, "its host's links lose packets (%.0f a second are sent again)", use->resent);
     else

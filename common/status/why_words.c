@@ -91,14 +91,28 @@ bool why_has_state(const struct why_rank *r, const char *word)
     return !p ? before : p->pid != r->pid ? now : before && now;
 }
 
+/* Beside the word that the rank computes. */
+static void name_hindrance(const struct why_use *use, char *text, size_t size)
+{
+    char words[WHY_REASON];
+    text[0] = '\0';
+    why_name_scarcity(use, words, sizeof words);
+    if (words[0])
+        snprintf(text, size, ", %s", words);
+    else if (why_name_heat(use, words, sizeof words))
+        snprintf(text, size, ", while %s", words);
+}
+
 /* The state of a rank that is not where others are: "is stopped", "computes (98 % of a processor), at f < g".
  */
 void why_describe(const struct why_job *job, const struct why_rank *r, char *text, size_t size)
 {
     const Hvd__WhereProcess *p = why_process(r);
     char stack[256], pid[24] = "", swapped[80] = "", scarce[WHY_REASON];
+    char slower[WHY_REASON + 8];
     quote_stack(r, stack, sizeof stack);
     why_name_scarcity(&r->use, scarce, sizeof scarce);
+    name_hindrance(&r->use, slower, sizeof slower);
     if (!p || p->pid == r->pid)
         snprintf(pid, sizeof pid, " (pid %u)", r->pid);
     if (r->host && !r->ended && p && p->pid != r->pid) {
@@ -125,12 +139,12 @@ void why_describe(const struct why_job *job, const struct why_rank *r, char *tex
                  "computes (%.0f %% of a processor) beside its main thread, which waits in %.200s%s%s",
                  100 * r->use.computes, p->waits, swapped, stack);
     else if (r->use.computes >= WHY_BUSY && !(p && p->holder))
-        snprintf(text, size, "computes (%.0f %% of a processor)%s%s%s%s%s", 100 * r->use.computes,
-                 *scarce ? ", " : "", scarce, swapped,
-                 r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
+        snprintf(text, size, "computes (%.0f %% of a processor)%s%s%s%s", 100 * r->use.computes, slower,
+                 swapped, r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
     else if (*scarce && !(p && *p->waits))
-        snprintf(text, size, "%s%s%s%s", r->initialized || !job->counted ? "" : "has not called hvd_init; it ",
-                 scarce, swapped, stack);
+        snprintf(text, size, "%s%s%s%s",
+                 r->initialized || !job->counted ? "" : "has not called hvd_init; it ", scarce, swapped,
+                 stack);
     else
         snprintf(text, size, "%s%s%.360s%s%s",
                  r->initialized || !job->counted ? "" : "has not called hvd_init; it ",

@@ -37,7 +37,7 @@ struct row {
 
 /* The use of a rank, as its session told it last. */
 struct rank_use {
-    uint64_t time, cpu_ms, delay_ms, throttled_ms, read_kib, resent, operations;
+    uint64_t time, cpu_ms, delay_ms, throttled_ms, read_kib, resent, operations, heats, hot_ms;
     char reason[WHY_REASON + 40]; /* words for its state between the last two messages */
 };
 
@@ -169,8 +169,8 @@ void samples_last_seen(const struct job *j, const struct host *h, char *text, si
     const struct host_samples *mine = host_samples_of(j, h);
     text[0] = '\0';
     if (mine->seen && mine->seen < h->lost_at)
-        snprintf(text, size, "the ranks of %.64s were last seen in \"%s\", %.1f s before it was lost", h->label,
-                 mine->seen_in, (double)(h->lost_at - mine->seen) / 1e9);
+        snprintf(text, size, "the ranks of %.64s were last seen in \"%s\", %.1f s before it was lost",
+                 h->label, mine->seen_in, (double)(h->lost_at - mine->seen) / 1e9);
 }
 
 static void add_arrival(struct job *j, const struct host *h, const Hvd__Arrival *a, uint32_t members)
@@ -215,13 +215,16 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
     uint64_t now = host_clock_ours(&h->beat.clock, told->time);
     uint64_t since = before->time ? before->time : j->rank[u->rank].started;
     double ms = now > since ? (double)(now - since) / 1e6 : 0;
+    uint64_t heats = told->heat ? told->heat->events : 0, hot_ms = told->heat ? told->heat->ms : 0;
     if (ms >= 1) {
         char reads[40] = "";
         double mib = growth_of(u->read_kib, before->read_kib) / 1024 * 1e3 / ms;
         struct why_use use = {.computes = growth_of(u->cpu_ms, before->cpu_ms) / ms,
                               .delayed = growth_of(u->delay_ms, before->delay_ms) / ms,
                               .throttled = growth_of(u->throttled_ms, before->throttled_ms) / ms,
-                              .resent = growth_of(told->resent, before->resent) * 1e3 / ms};
+                              .resent = growth_of(told->resent, before->resent) * 1e3 / ms,
+                              .hot = growth_of(hot_ms, before->hot_ms) / ms,
+                              .heats = growth_of(heats, before->heats) * 1e3 / ms};
         why_add_handicap(&use, u->handicap);
         why_explain_slowness(&use, before->reason, sizeof before->reason);
         if (mib >= 1)
@@ -238,6 +241,8 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
     before->read_kib = u->read_kib;
     before->throttled_ms = u->throttled_ms;
     before->resent = told->resent;
+    before->heats = heats;
+    before->hot_ms = hot_ms;
 }
 
 static const char *on_samples(struct job *j, struct host *h, const Hvd__Control *m)

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stddef.h>
 
+#include "agent/inspect/heat.h"
 #include "agent/inspect/usage.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
@@ -14,4 +15,20 @@ Hvd__Handicap *handicap_tell(const struct usage *u, Hvd__Handicap *out)
     out->cpu_weight = u->weight;
     bool low = u->nice > 0 || u->policy == SCHED_BATCH || u->policy == SCHED_IDLE;
     return low || u->weight > 0 ? out : NULL;
+}
+
+/* Of a rank that computes: an idle processor is slow with good reason. */
+Hvd__Handicap *handicap_tell_speed(const struct usage *u, Hvd__Handicap *out)
+{
+    out->frequency = u->state == 'R' ? heat_frequency(HEAT_CPUS, u->cpu) : 0;
+    return out->frequency ? out : handicap_tell(u, out);
+}
+
+Hvd__Heat *heat_tell(Hvd__Heat *out)
+{
+    struct heat h = heat_of_job();
+    hvd__heat__init(out);
+    out->events = h.events;
+    out->ms = h.ms;
+    return h.events > 0 ? out : NULL;
 }

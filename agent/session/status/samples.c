@@ -127,6 +127,7 @@ static void tell_usage(struct samples *m)
     Hvd__Usage *item = calloc(workers, sizeof *item), **list = calloc(workers, sizeof(Hvd__Usage *));
     Hvd__Handicap *handicap = calloc(workers, sizeof *handicap);
     Hvd__Samples told = HVD__SAMPLES__INIT;
+    Hvd__Heat heat;
     m->due = false;
     uint64_t at;
     const Hvd__Counters *counters = session_engine_counters(s, &at);
@@ -136,6 +137,7 @@ static void tell_usage(struct samples *m)
     told.sent = counters ? counters->sent : 0;
     told.received = counters ? counters->received : 0;
     told.resent = counters ? counters->resent : 0;
+    told.heat = heat_tell(&heat);
     for (size_t i = 0; item && list && handicap && i < workers; i++) {
         const struct worker *w = &s->workers.item[i];
         if (!w->alive)

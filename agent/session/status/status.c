@@ -24,6 +24,7 @@ struct answer {
     Hvd__RankStatus *rank;
     Hvd__RankStatus **list;
     Hvd__Handicap *handicap;
+    Hvd__Heat heat;
     char (*state)[128];
     struct usage *usage;
     size_t count;    /* of workers */
@@ -148,11 +149,11 @@ static void fill_status(struct session *s, Hvd__JobStatus *out)
     out->n_argv = s->spawn->n_argv;
     session_tell_memberships(s, out);
     read_usage(s, a);
+    out->heat = heat_tell(&a->heat);
     for (size_t i = 0; i < s->workers.count; i++) {
         fill_rank(&s->workers.item[i], &a->usage[i], &a->rank[i], a->state[i], sizeof a->state[i]);
         a->rank[i].member = session_member_rank(s, a->rank[i].rank);
-        a->rank[i].handicap =
-            s->workers.item[i].alive ? handicap_tell(&a->usage[i], &a->handicap[i]) : NULL;
+        a->rank[i].handicap = s->workers.item[i].alive ? handicap_tell(&a->usage[i], &a->handicap[i]) : NULL;
         a->list[i] = &a->rank[i];
         out->cpu_ms += a->rank[i].cpu_ms;
         out->memory_kib += a->rank[i].ended ? 0 : a->rank[i].memory_kib;
@@ -176,6 +177,14 @@ static void tell_pending(struct session *s, Hvd__JobStatus *out)
     out->counters_ms = ms_since(at);
 }
 
+static void tell_speeds(struct session *s, Hvd__JobStatus *out)
+{
+    const struct answer *a = s->status->answer;
+    for (size_t i = 0; i < out->n_rank; i++)
+        if (!out->rank[i]->ended)
+            out->rank[i]->handicap = handicap_tell_speed(&a->usage[i], &a->handicap[i]);
+}
+
 /* Calls `tell` with a status that is valid during the call. */
 static void tell_status(struct session *s, enum status_depth depth,
                         void (*tell)(void *ctx, Hvd__JobStatus *status), void *ctx)
@@ -185,6 +194,7 @@ static void tell_status(struct session *s, enum status_depth depth,
     fill_status(s, &status);
     if (depth == STATUS_WHY) {
         tell_pending(s, &status);
+        tell_speeds(s, &status);
         session_stacks_tell(s, &status);
     }
     if (depth == STATUS_FLIGHT) {

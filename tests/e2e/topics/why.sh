@@ -137,6 +137,29 @@ slow_a_rank_whose_cgroup_has_a_small_weight() {
     rmdir "$small"
 }
 
+# The host's processors are those of a sysfs of our own: they slow down ten times a second, for 40 ms.
+case_a_host_that_is_too_hot() {
+    unshare -m true 2> "$T/why" || skip "no mount namespace of our own: $(cat "$T/why")"
+    local hot=$T/cpu/cpu0/thermal_throttle i
+    mkdir -p "$hot" && cp /sys/devices/system/cpu/online "$T/cpu/" && echo 5 | tee "$hot/core_throttle_count" "$hot/core_throttle_total_time_ms" > "$T/why"
+    printf '#!/bin/bash\nexec unshare -m sh -c '\''mount --bind "%s" /sys/devices/system/cpu && exec "$0" "$@"'\'' "%s" "$@"\n' "$T/cpu" "$HVDRUN" > "$T/hot"
+    chmod +x "$T/hot"
+    HVDRUN=$T/hot start --job-name hot -np 2 -H localhost:2 "$CULPRIT" slow 1
+    until_out 20 ready 2
+    "$CTL" status hot > "$T/shown"
+    expect_no "$T/shown" '^heat:'
+    (for i in {6..9999}; do echo "$i" > "$hot/core_throttle_count" && echo $((i * 40)) > "$hot/core_throttle_total_time_ms" && sleep 0.1 || exit; done) 2> "$T/why" &
+    local heater=$!
+    until_true 25 found hot '; rank 1 on localhost is (always|often) late: .*; it computes \([0-9]+ % of a processor\), and its host.s processors are too hot and slower than usual [2-4][0-9] % of the time' ||
+        { kill "$heater"; fail "$(cat "$T/shown" "$T/shown.err")"; }
+    "$CTL" status hot > "$T/shown"
+    kill "$heater"
+    wait "$heater" 2> "$T/why"
+    expect_count 1 '^heat: processors of this host have made themselves slower [0-9]+ times, [0-9.]+ s$' "$T/shown"
+    "$CTL" kill hot > "$T/why"
+    stop_status
+}
+
 case_ranks_that_wait_without_a_tensor() {
     why join 4 2 '^3 ranks wait in hvd_join for rank 2 on localhost, which computes'
     why circle 3 0 '^ranks 0-2 on localhost wait for each other in a circle: rank [0-2] is in hvd_send or hvd_recv "activation.[0-2]" and waits for rank [0-2], and so on$'

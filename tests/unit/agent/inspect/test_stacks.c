@@ -48,13 +48,14 @@ END_TEST
 
 START_TEST(a_stat_line_with_a_priority)
 {
-    static const char line[] =
-        "12 (train) R 1 2 3 0 -1 4194560 111 0 0 0 150 50 7 8 39 19 3 0 987654 2469888 181 18446744073709551615 "
-        "94 95 140 0 0 0 0 0 2 0 0 0 17 3 0 5 0 0 0 94 95 96 140 141 142 143 0";
+    static const char line[] = "12 (train) R 1 2 3 0 -1 4194560 111 0 0 0 150 50 7 8 39 19 3 0 987654 "
+                               "2469888 181 18446744073709551615 "
+                               "94 95 140 0 0 0 0 0 2 0 0 0 17 3 0 5 0 0 0 94 95 96 140 141 142 143 0";
     struct inspected_process p = {.policy = 7};
     ck_assert(inspect_parse_stat(line, 100, &p));
     ck_assert_int_eq(p.nice, 19);
     ck_assert_uint_eq(p.policy, 5);
+    ck_assert_uint_eq(p.cpu, 3);
     ck_assert(inspect_parse_stat("12 (train) S" REST, 100, &p)); /* cut */
     ck_assert_int_eq(p.nice, 0);
     ck_assert_uint_eq(p.policy, 0);

@@ -217,15 +217,23 @@ START_TEST(ranks_that_get_no_processor)
     add_operation("x", 3000, "013", "2");
     rank[2].use = (struct why_use){.computes = 0.3, .delayed = 0.6, .nice = 19};
     process[2].state = (char *)"running";
-    expect_why(WHY_MISSING, "2",
-               "3 ranks wait for 3.0 s in allreduce \"x\" for rank 2 on b, which runs at nice 19 and waits for "
-               "a processor 60 % of the time, at futex < reduce < main");
+    expect_why(
+        WHY_MISSING, "2",
+        "3 ranks wait for 3.0 s in allreduce \"x\" for rank 2 on b, which runs at nice 19 and waits for "
+        "a processor 60 % of the time, at futex < reduce < main");
     set_up();
     add_operation("x", 3000, "013", "2");
     rank[2].use = (struct why_use){.computes = 0.7, .delayed = 0.25};
     expect_why(WHY_MISSING, "2",
                "3 ranks wait for 3.0 s in allreduce \"x\" for rank 2 on b, which computes (70 % of a "
                "processor), is ready and has no processor 25 % of the time, at futex < reduce < main");
+    set_up();
+    add_operation("x", 3000, "013", "2");
+    rank[2].use = (struct why_use){.computes = 0.9, .hot = 2};
+    expect_why(WHY_MISSING, "2",
+               "3 ranks wait for 3.0 s in allreduce \"x\" for rank 2 on b, which computes (90 % of a "
+               "processor), while its host's processors are too hot and slower than usual 100 % of the time, "
+               "at futex < reduce < main");
 }
 END_TEST
 
@@ -235,21 +243,40 @@ START_TEST(ranks_that_are_slow)
         struct why_use use;
         const char *reason;
     } cases[] = {
-        {{.computes = 0.97, .delayed = 0.02, .throttled = 0.01, .resent = 100, .nice = 19, .weight = 1}, "it computes (97 % of a processor)"},
+        {{.computes = 0.97, .delayed = 0.02, .throttled = 0.01, .resent = 100, .nice = 19, .weight = 1},
+         "it computes (97 % of a processor)"},
+        {{.computes = 0.97, .hot = 0.376, .heats = 2, .frequency = 10},
+         "it computes (97 % of a processor), and its host's processors are too hot and slower than usual 38 "
+         "% "
+         "of the time"},
+        {{.computes = 0.97, .heats = 0.1},
+         "it computes (97 % of a processor), and its host's processors are too hot and make themselves "
+         "slower"},
+        {{.computes = 0.97, .hot = 0.001, .heats = 0.1, .frequency = 51},
+         "it computes (97 % of a processor)"},
+        {{.computes = 0.97, .frequency = 22},
+         "it computes (97 % of a processor), at 22 % of the processor's highest frequency"},
         {{.computes = 0.5, .delayed = 0.45}, "it is ready and has no processor 45 % of the time"},
-        {{.computes = 0.1, .delayed = 0.01, .resent = 0.5}, "it waits for something else (10 % of a processor)"},
-        {{.computes = 0.1, .delayed = 0.01, .resent = 70}, "its host's links lose packets (70 a second are sent again)"},
-        {{.computes = 0.3, .delayed = 0.6, .throttled = 0.62}, "a limit of its cgroup (cpu.max) holds it back 62 % of the time"},
-        {{.computes = 0.3, .delayed = 0.6, .nice = 19}, "it runs at nice 19 and waits for a processor 60 % of the time"},
+        {{.computes = 0.1, .delayed = 0.01, .resent = 0.5},
+         "it waits for something else (10 % of a processor)"},
+        {{.computes = 0.1, .delayed = 0.01, .resent = 70},
+         "its host's links lose packets (70 a second are sent again)"},
+        {{.computes = 0.3, .delayed = 0.6, .throttled = 0.62},
+         "a limit of its cgroup (cpu.max) holds it back 62 % of the time"},
+        {{.computes = 0.3, .delayed = 0.6, .nice = 19},
+         "it runs at nice 19 and waits for a processor 60 % of the time"},
         {{.computes = 0.3, .delayed = 1.6, .nice = 3, .policy = SCHED_IDLE, .weight = 2},
          "it runs under SCHED_IDLE and waits for a processor 100 % of the time"},
         {{.computes = 0.3, .delayed = 0.6, .policy = SCHED_BATCH},
          "it runs under SCHED_BATCH and waits for a processor 60 % of the time"},
         {{.computes = 0.3, .delayed = 0.6, .weight = 1},
-         "it has 1 % of the usual weight by its cgroup (cpu.weight or cpu.shares) and waits for a processor 60 "
+         "it has 1 % of the usual weight by its cgroup (cpu.weight or cpu.shares) and waits for a processor "
+         "60 "
          "% of the time"},
-        {{.computes = 0.3, .delayed = 0.6, .nice = -5, .weight = 51}, "it is ready and has no processor 60 % of the time"},
-        {{.computes = 2, .delayed = 0.6, .throttled = 3.1}, "a limit of its cgroup (cpu.max) holds it back 100 % of the time"},
+        {{.computes = 0.3, .delayed = 0.6, .nice = -5, .weight = 51},
+         "it is ready and has no processor 60 % of the time"},
+        {{.computes = 2, .delayed = 0.6, .throttled = 3.1},
+         "a limit of its cgroup (cpu.max) holds it back 100 % of the time"},
     };
     char expected[400];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
