@@ -6,6 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/protocol/message.h"
+#include "common/status/gpu_slow.h"
 
 /* ---- for people ---------------------------------------------------------------------------------------- */
 
@@ -36,7 +37,8 @@ static void show_memory(const Hvd__Gpu *g)
 
 static void show_gpu(size_t index, const Hvd__Gpu *g)
 {
-    char numa[32], hot[32], use[32], ecc[32], holder[160];
+    char numa[32], hot[32], use[32], ecc[32], holder[160], slowed[GPU_SLOW_TEXT];
+    gpu_slow_text(g->slowed < 0 ? 0 : (uint64_t)g->slowed, slowed);
     snprintf(holder, sizeof holder, "%s%s%s",
              g->job[0]  ? g->job
              : g->taken ? "taken"
@@ -45,11 +47,14 @@ static void show_gpu(size_t index, const Hvd__Gpu *g)
     printf("%5zu  %-24.40s  %-40s  %-12s %4s", index, or_unknown(g->name), or_unknown(g->uuid),
            or_unknown(g->bus), format_number(numa, g->numa >= 0, "%.0f", g->numa));
     show_memory(g);
-    printf(" %5s %5s %5s %5" PRIu64 "  %-24s  %s\n",
+    printf(" %5s %5s %5s %5" PRIu64 "  %-11s  %-24s  %s\n",
            format_number(hot, g->temperature > 0, "%.0f C", g->temperature),
            format_number(use, g->utilisation >= 0, "%.0f%%", g->utilisation),
-           format_number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids, holder,
-           g->unhealthy[0] ? g->unhealthy : "well");
+           format_number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids,
+           g->slowed < 0 ? "?"
+           : slowed[0]   ? slowed
+                         : "-",
+           holder, g->unhealthy[0] ? g->unhealthy : "well");
 }
 
 void show_gpus(Hvd__Gpus *g)
@@ -65,8 +70,8 @@ void show_gpus(Hvd__Gpus *g)
         printf("%s\n", g->problem);
     if (g->unhealthy[0])
         printf("no new jobs: %s\n", g->unhealthy);
-    printf("%5s  %-24s  %-40s  %-12s %4s %14s %5s %5s %5s %5s  %-24s  %s\n", "INDEX", "NAME", "UUID",
-           "BUS ID", "NUMA", "MEMORY", "TEMP", "UTIL", "ECC", "XIDS", "JOB", "HEALTH");
+    printf("%5s  %-24s  %-40s  %-12s %4s %14s %5s %5s %5s %5s  %-11s  %-24s  %s\n", "INDEX", "NAME", "UUID",
+           "BUS ID", "NUMA", "MEMORY", "TEMP", "UTIL", "ECC", "XIDS", "SLOWED BY", "JOB", "HEALTH");
     for (size_t i = 0; i < g->n_gpu; i++)
         show_gpu(i, g->gpu[i]);
 }
@@ -88,6 +93,8 @@ static void put_gpu(struct json *j, size_t index, const Hvd__Gpu *g)
     json_known_integer(j, "utilisation_percent", g->utilisation >= 0, g->utilisation);
     json_known_integer(j, "ecc_corrected", g->ecc_corrected >= 0, g->ecc_corrected);
     json_known_integer(j, "ecc_uncorrected", g->ecc_uncorrected >= 0, g->ecc_uncorrected);
+    char slowed[GPU_SLOW_TEXT];
+    json_filled_text(j, "slowed_by", gpu_slow_text(g->slowed < 0 ? 0 : (uint64_t)g->slowed, slowed));
     json_unsigned(j, "xids", g->xids);
     json_known_integer(j, "last_xid", g->xids > 0, g->last_xid);
     json_bool(j, "taken", g->taken);

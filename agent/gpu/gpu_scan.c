@@ -18,6 +18,7 @@
 #include "agent/gpu/nvml.h"
 #include "common/base/log.h"
 #include "common/process/spawn.h"
+#include "common/status/gpu_slow.h"
 #include "common/base/file.h"
 
 #define CUDA_LIBRARY  "libcuda.so.1"
@@ -144,7 +145,7 @@ static Hvd__Gpu *add_gpu(Hvd__Gpus *g)
         return NULL;
     hvd__gpu__init(gpu);
     gpu->numa = gpu->utilisation = -1;
-    gpu->ecc_corrected = gpu->ecc_uncorrected = -1;
+    gpu->ecc_corrected = gpu->ecc_uncorrected = gpu->slowed = -1;
     return g->gpu[g->n_gpu++] = gpu;
 }
 
@@ -175,6 +176,14 @@ static int64_t ecc_errors(const struct nvml *n, nvml_device device, unsigned kin
                : -1;
 }
 
+/* -1: an older driver, or an older GPU, does not tell. */
+static int64_t slow_reasons(const struct nvml *n, nvml_device device)
+{
+    unsigned long long reasons = 0;
+    int (*ask)(nvml_device, unsigned long long *) = n->slow_reasons ? n->slow_reasons : n->old_slow_reasons;
+    return ask && ask(device, &reasons) == NVML_OK ? (int64_t)(reasons & GPU_SLOW_ALL) : -1;
+}
+
 /* The values that an instance shares with its GPU. */
 static void look_at_device(const struct nvml *n, nvml_device device, const char *pci, Hvd__Gpu *gpu)
 {
@@ -195,6 +204,7 @@ static void look_at_device(const struct nvml *n, nvml_device device, const char 
     }
     if (n->utilisation(device, &rates) == NVML_OK)
         gpu->utilisation = (int)(rates.gpu < 100 ? rates.gpu : 100);
+    gpu->slowed = slow_reasons(n, device);
     gpu->ecc_corrected = ecc_errors(n, device, NVML_CORRECTED);
     gpu->ecc_uncorrected = ecc_errors(n, device, NVML_UNCORRECTED);
 }

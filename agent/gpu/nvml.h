@@ -62,6 +62,10 @@ struct nvml_utilisation {
       (nvml_device device, struct nvml_utilisation * rates))                                                 \
     X(ecc, "nvmlDeviceGetTotalEccErrors", false,                                                             \
       (nvml_device device, unsigned kind, unsigned since, unsigned long long *count))                        \
+    X(slow_reasons, "nvmlDeviceGetCurrentClocksEventReasons", false,                                         \
+      (nvml_device device, unsigned long long *reasons))                                                     \
+    X(old_slow_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons", false,                                  \
+      (nvml_device device, unsigned long long *reasons))                                                     \
     X(mig_mode, "nvmlDeviceGetMigMode", false, (nvml_device device, unsigned *now, unsigned *pending))       \
     X(mig_most, "nvmlDeviceGetMaxMigDeviceCount", false, (nvml_device device, unsigned *count))              \
     X(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex", false,                                              \

@@ -181,11 +181,19 @@ void session_stacks_found(struct session *s);
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
 
+/* gpus.c: asks the GPUs that workers may see whether they are slower than usual, and calls session_gpus_known
+ * then. false: there are none, or they cannot be asked now. */
+bool session_gpus_ask(struct session *s);
+/* Gpu.slowed of the rank's GPU, by its local rank; 0: nothing slows it, or it is not known. */
+uint64_t session_gpu_slowed(const struct session *s, uint32_t rank);
+/* status/status.c: they have answered, or will not. */
+void session_gpus_known(struct session *s);
+
 /* status/handicap.c: fills in *out, and returns it; NULL: nothing is unusual. */
 struct usage;
 Hvd__Handicap *handicap_tell(const struct usage *u, Hvd__Handicap *out);
-/* Adds to *out, which handicap_tell has filled in, the speed of the processor. */
-Hvd__Handicap *handicap_tell_speed(const struct usage *u, Hvd__Handicap *out);
+/* The same with the speed of the processor, and the reasons of the GPU. */
+Hvd__Handicap *handicap_tell_speed(const struct usage *u, uint64_t gpu_slowed, Hvd__Handicap *out);
 /* Of this host; NULL: it was never too hot. */
 Hvd__Heat *heat_tell(Hvd__Heat *out);
 

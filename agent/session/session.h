@@ -179,6 +179,7 @@ struct session {
     struct session_status *status;
     struct session_binding *binding;
     struct session_rendezvous *rendezvous;
+    struct session_gpus *gpus;
     struct session_engine *engine;
     struct session_mps *mps;
     struct session_stacks *stacks;

@@ -390,6 +390,7 @@ static bool name_late_ranks(const struct why_job *job, struct why *out)
     const struct why_rank *worst = NULL;
     size_t n = strlen(out->sentence);
     bool known = false;
+    char device[WHY_REASON];
     for (uint32_t i = 0; i < job->size; i++) {
         const struct why_rank *r = &job->rank[i];
         if (!r->host || r->ended || !r->lateness)
@@ -403,6 +404,9 @@ static bool name_late_ranks(const struct why_job *job, struct why *out)
         return known;
     n += (size_t)snprintf(out->sentence + n, sizeof out->sentence - n, "; ");
     lateness_describe(worst->lateness, worst->rank, worst->host, out->sentence + n, sizeof out->sentence - n);
+    n = strlen(out->sentence);
+    if (why_name_slow_device(&worst->use, device, sizeof device))
+        snprintf(out->sentence + n, sizeof out->sentence - n, ", and %s", device);
     return true;
 }
 

@@ -20,9 +20,10 @@ struct why_use {
     double hot;       /* its host's processors were slower because of heat */
     double heats;     /* a second: so often that began */
     int nice;
-    unsigned policy;    /* as in sched(7) */
-    unsigned weight;    /* of its cgroups, in percent of the usual one; 0: no less than that, or not known */
-    unsigned frequency; /* of its processor, in percent of the highest one; 0: not known */
+    unsigned policy;     /* as in sched(7) */
+    unsigned weight;     /* of its cgroups, in percent of the usual one; 0: no less than that, or not known */
+    unsigned frequency;  /* of its processor, in percent of the highest one; 0: not known */
+    uint64_t gpu_slowed; /* the reasons of its GPU (gpu_slow.h); 0: nothing slows it, or it is not known */
 };
 
 struct why_rank {

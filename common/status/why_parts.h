@@ -38,6 +38,8 @@ bool why_judge_state(const struct why_job *job, struct why *out, const char *sta
 void why_name_scarcity(const struct why_use *use, char *text, size_t size);
 /* "its host's processors are too hot ...". false, and empty: they are not. */
 bool why_name_heat(const struct why_use *use, char *text, size_t size);
+/* Likewise, "its GPU makes itself slower (heat)", or its processor: only a look with `why` shows that. */
+bool why_name_slow_device(const struct why_use *use, char *text, size_t size);
 
 /* ---- programs without libhvd (why_outside.c) ----------------------------------------------------------- */
 

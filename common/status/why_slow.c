@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "common/status/gpu_slow.h"
 #include "common/status/why_parts.h"
 
 #define SCARCE_SHARE 0.2 /* of the time without a processor: a reason */
@@ -18,6 +19,7 @@ void why_add_handicap(struct why_use *use, const Hvd__Handicap *h)
     use->policy = h->policy;
     use->weight = h->cpu_weight;
     use->frequency = h->frequency;
+    use->gpu_slowed = h->gpu_slowed & GPU_SLOW_ALL;
 }
 
 /* A thread with a lower priority waits for its processor, and so does a thread whose cgroup has a smaller
@@ -66,17 +68,23 @@ bool why_name_heat(const struct why_use *use, char *text, size_t size)
     return text[0] != '\0';
 }
 
+bool why_name_slow_device(const struct why_use *use, char *text, size_t size)
+{
+    char reasons[GPU_SLOW_TEXT];
+    text[0] = '\0';
+    if (use->gpu_slowed)
+        snprintf(text, size, "its GPU makes itself slower (%s)", gpu_slow_text(use->gpu_slowed, reasons));
+    else if (use->computes >= WHY_BUSY && use->frequency > 0 && use->frequency <= LOW_PERCENT)
+        snprintf(text, size, "its processor has %u %% of its highest frequency", use->frequency);
+    return text[0] != '\0';
+}
+
 static void explain_computing(const struct why_use *use, char *text, size_t size)
 {
-    char heat[WHY_REASON];
-    if (why_name_heat(use, heat, sizeof heat))
-        snprintf(text, size, "it computes (%.0f %% of a processor), and %s", 100 * use->computes, heat);
-    else if (use->frequency > 0 && use->frequency <= LOW_PERCENT)
-        snprintf(text, size,
-                 "it computes (%.0f %% of a processor), at %u %% of the processor's highest frequency",
-                 100 * use->computes, use->frequency);
-    else
-        snprintf(text, size, "it computes (%.0f %% of a processor)", 100 * use->computes);
+    char more[WHY_REASON];
+    bool known = why_name_heat(use, more, sizeof more) || why_name_slow_device(use, more, sizeof more);
+    snprintf(text, size, "it computes (%.0f %% of a processor)%s%s", 100 * use->computes,
+             known ? ", and " : "", more);
 }
 
 /* A limit of a cgroup comes first: a thread that is held back is ready and has no processor. */
@@ -91,6 +99,8 @@ void why_explain_slowness(const struct why_use *use, char *text, size_t size)
         snprintf(text, size, "it %s", scarcity);
     else if (use->computes >= WHY_BUSY)
         explain_computing(use, text, size);
+    else if (why_name_slow_device(use, scarcity, sizeof scarcity))
+        snprintf(text, size, "%s", scarcity);
     else if (use->resent >= RESENT_LEAST)
         snprintf(text, size, "its host's links lose packets (%.0f a second are sent again)", use->resent);
     else

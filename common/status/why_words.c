@@ -99,7 +99,7 @@ static void name_hindrance(const struct why_use *use, char *text, size_t size)
     why_name_scarcity(use, words, sizeof words);
     if (words[0])
         snprintf(text, size, ", %s", words);
-    else if (why_name_heat(use, words, sizeof words))
+    else if (why_name_heat(use, words, sizeof words) || why_name_slow_device(use, words, sizeof words))
         snprintf(text, size, ", while %s", words);
 }
 

@@ -6,6 +6,7 @@
  *   HVD_TEST_NVML     a file, which wins over the above: lines that are read at each initialisation
  *       gpus N                 driver TEXT            init CODE         it fails so
  *       mig GPU INSTANCES      temperature GPU C      ecc GPU COUNT     uncorrected errors
+ *       slowed GPU REASONS     bits of its clocks' reasons, in hexadecimal
  *       fresh                  no devices yet: root's process makes them if it may; for others a setuid
  *                              program has to, if it is let
  *       error GPU CODE         what is asked about it ends so
@@ -41,6 +42,7 @@ static struct {
         unsigned instances, temperature;
         unsigned long long ecc;
         bool divided;
+        unsigned slowed;
         int error;
         char bus[32];
     } gpu[MOST];
@@ -66,6 +68,8 @@ static void take_line(const char *line)
         return;
     else if (sscanf(line, "mig %u %u", &gpu, &state.gpu[gpu].instances) == 2)
         state.gpu[gpu].divided = true;
+    else if (sscanf(line, "slowed %u %x", &gpu, &state.gpu[gpu].slowed) == 2)
+        return;
     else if (sscanf(line, "bus %u %31s", &gpu, state.gpu[gpu].bus) == 2)
         return;
     else if (sscanf(line, "temperature %u %u", &gpu, &state.gpu[gpu].temperature) == 2 ||
@@ -132,6 +136,7 @@ int nvmlDeviceGetTemperature(nvml_device device, unsigned sensor, unsigned *valu
 int nvmlDeviceGetTemperatureThreshold(nvml_device device, unsigned kind, unsigned *value);
 int nvmlDeviceGetUtilizationRates(nvml_device device, struct nvml_utilisation *rates);
 int nvmlDeviceGetTotalEccErrors(nvml_device device, unsigned kind, unsigned since, unsigned long long *count);
+int nvmlDeviceGetCurrentClocksEventReasons(nvml_device device, unsigned long long *reasons);
 int nvmlDeviceGetMigMode(nvml_device device, unsigned *now, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(nvml_device device, unsigned *count);
 int nvmlDeviceGetMigDeviceHandleByIndex(nvml_device device, unsigned index, nvml_device *instance);
@@ -266,6 +271,13 @@ int nvmlDeviceGetTotalEccErrors(nvml_device device, unsigned kind, unsigned sinc
     int rc = enter("ecc", device);
     *count = kind == NVML_UNCORRECTED ? state.gpu[device->number].ecc : 3;
     return rc ? rc : since == NVML_VOLATILE ? NVML_OK : INVALID;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(nvml_device device, unsigned long long *reasons)
+{
+    int rc = enter("slowed", device);
+    *reasons = 1 | state.gpu[device->number].slowed; /* it is idle */
+    return rc;
 }
 
 int nvmlDeviceGetMigMode(nvml_device device, unsigned *now, unsigned *pending)

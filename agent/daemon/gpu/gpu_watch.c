@@ -341,7 +341,7 @@ static void tell_slot(const struct gpu_watch *w, uint32_t i, uid_t uid, Hvd__Gpu
     const struct leases *l = &w->daemon->leases;
     hvd__gpu__init(row);
     row->numa = row->utilisation = -1;
-    row->ecc_corrected = row->ecc_uncorrected = -1;
+    row->ecc_corrected = row->ecc_uncorrected = row->slowed = -1;
     if (gpu)
         *row = *gpu;
     row->uuid = borrow_text(slot->uuid);

@@ -1,6 +1,7 @@
 #include "agent/daemon/metrics/metric_table.h"
 #include "agent/daemon/metrics/metric_table.h"
 
+#include "common/status/gpu_slow.h"
 #include "common/base/exposition.h"
 
 const char *const sum_kinds[SUM_KINDS] = {"allreduce", "reducescatter", "allgather",
@@ -135,6 +136,12 @@ void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
     X("hvd_gpu_ecc_corrected_errors", "gauge", \
       "Memory errors that were corrected since the driver was loaded.", g->ecc_corrected) \
     X("hvd_gpu_ecc_uncorrected_errors", "gauge", "Those that were not.", g->ecc_uncorrected) \
+    X("hvd_gpu_slowed_by_heat", "gauge", "1: its clocks are lower because of heat.", \
+      g->slowed < 0 ? -1 : (g->slowed & GPU_SLOW_BY_HEAT) != 0) \
+    X("hvd_gpu_slowed_by_power_cap", "gauge", "1: they are, because it would need more power than it may.", \
+      g->slowed < 0 ? -1 : (g->slowed & GPU_SLOW_POWER_CAP) != 0) \
+    X("hvd_gpu_slowed_by_hardware", "gauge", "1: they are, by a power brake or the like of the machine.", \
+      g->slowed < 0 ? -1 : (g->slowed & (GPU_SLOW_HARDWARE | GPU_SLOW_POWER_BRAKE)) != 0) \
     X("hvd_gpu_xid_total", "counter", "Xid messages in the kernel's log.", g->xids)
 
 /* clang-format on */

@@ -17,11 +17,13 @@ Hvd__Handicap *handicap_tell(const struct usage *u, Hvd__Handicap *out)
     return low || u->weight > 0 ? out : NULL;
 }
 
-/* Of a rank that computes: an idle processor is slow with good reason. */
-Hvd__Handicap *handicap_tell_speed(const struct usage *u, Hvd__Handicap *out)
+/* The processor of a rank that computes: an idle processor is slow with good reason. */
+Hvd__Handicap *handicap_tell_speed(const struct usage *u, uint64_t gpu_slowed, Hvd__Handicap *out)
 {
+    bool known = handicap_tell(u, out) != NULL;
     out->frequency = u->state == 'R' ? heat_frequency(HEAT_CPUS, u->cpu) : 0;
-    return out->frequency ? out : handicap_tell(u, out);
+    out->gpu_slowed = gpu_slowed;
+    return known || out->frequency || gpu_slowed ? out : NULL;
 }
 
 Hvd__Heat *heat_tell(Hvd__Heat *out)

@@ -35,8 +35,9 @@ struct session_status {
     struct status_server server;
     struct answer *answer; /* NULL: nobody has asked */
     struct samples *samples;
-    bool counts, looks; /* for a status with reasons: the engine, the tools have not answered yet */
-    uint64_t asked;     /* when the engine was asked for that */
+    /* For a status with reasons: the engine, the tools, the GPUs have not answered yet. */
+    bool counts, looks, asks;
+    uint64_t asked; /* when the engine was asked for that */
 };
 
 /* ---- the answers --------------------------------------------------------------------------------------- */
@@ -182,7 +183,8 @@ static void tell_speeds(struct session *s, Hvd__JobStatus *out)
     const struct answer *a = s->status->answer;
     for (size_t i = 0; i < out->n_rank; i++)
         if (!out->rank[i]->ended)
-            out->rank[i]->handicap = handicap_tell_speed(&a->usage[i], &a->handicap[i]);
+            out->rank[i]->handicap =
+                handicap_tell_speed(&a->usage[i], session_gpu_slowed(s, out->rank[i]->rank), &a->handicap[i]);
 }
 
 /* Calls `tell` with a status that is valid during the call. */
@@ -240,7 +242,7 @@ static void on_end(void *ctx, uid_t uid)
 
 static void end_if_known(struct session *s)
 {
-    if (!s->status->counts && !s->status->looks)
+    if (!s->status->counts && !s->status->looks && !s->status->asks)
         status_server_refreshed(&s->status->server, STATUS_WHY);
 }
 
@@ -248,6 +250,14 @@ void session_stacks_found(struct session *s)
 {
     bool due = s->status->looks;
     s->status->looks = false;
+    if (due)
+        end_if_known(s);
+}
+
+void session_gpus_known(struct session *s)
+{
+    bool due = s->status->asks;
+    s->status->asks = false;
     if (due)
         end_if_known(s);
 }
@@ -262,9 +272,10 @@ static bool on_refresh(void *ctx, enum status_depth depth)
     own->asked = clock_now();
     own->counts = session_engine_count(s, true);
     own->looks = false;
+    own->asks = session_gpus_ask(s);
     session_stacks_look(s, WHY_MS - REFRESH_MS);
     own->looks = session_stacks_are_looking(s);
-    return own->counts || own->looks;
+    return own->counts || own->looks || own->asks;
 }
 
 static const struct status_server_events events = {

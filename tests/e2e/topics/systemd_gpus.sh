@@ -62,15 +62,16 @@ kernel_says() { # TEXT
 }
 
 slow_who_has_which_gpu_and_who_waits() {
-    boot_with 'gpus 4'
+    boot_with 'gpus 4' 'slowed 3 40'
     # shellcheck disable=SC2016
     start_as alice -np 2 sh -c 'echo ready; until [ -e '"$T"'/go ]; do sleep 0.05; done'
     until_job '^ready' 2
     ctl_as alice gpus
     expect_status 0
     expect_count 1 '^driver 550\.54\.14, CUDA up to 12\.4; asked [0-9.]+ s ago$' "$T/out"
-    expect_count 2 '^ +[01]  Double H100 80GB .* GPU-0000000[01]-.* 2\.0/80 GiB  4[01] C   25%     0     0  [0-9a-f-]+ alice +well$' "$T/out"
+    expect_count 2 '^ +[01]  Double H100 80GB .* GPU-0000000[01]-.* 2\.0/80 GiB  4[01] C   25%     0     0  -            [0-9a-f-]+ alice +well$' "$T/out"
     expect_count 2 '^ +[23]  Double H100 80GB .* -  +well$' "$T/out"
+    expect_count 1 '^ +3  Double H100 80GB .*  heat         -  +well$' "$T/out"
     ctl_as bob gpus
     expect_count 2 '^ +[01]  Double .* taken  +well$' "$T/out"
     expect_no "$T/out" alice
@@ -79,6 +80,7 @@ slow_who_has_which_gpu_and_who_waits() {
 import json, sys
 g = json.load(open(sys.argv[1]))
 assert [(x["index"], x["taken"], x["job"], x["user"], x["healthy"]) for x in g["gpus"]] == [(i, i < 2, None, None, True) for i in range(4)], g
+assert [x["slowed_by"] for x in g["gpus"]] == [None, None, None, "heat"], g
 assert (g["gpus"][3]["bus_id"], g["gpus"][3]["temperature"], g["checked"], g["unhealthy"]) == ("0000:03:00.0", 43, True, None), g' "$T/out" ||
         fail "no JSON as it should be: $(cat "$T/out")"
     "$machine" as bob /usr/local/bin/hvdrun --wait -np 3 --priority 7 true < /dev/null > /dev/null 2> "$T/waits" &
@@ -116,6 +118,9 @@ assert [(w["place"], w["job"], w["user"], w["slots"], w["priority"]) for w in s[
     ctl_as bob metrics
     expect_count 1 '^hvd_gpu_leased\{gpu="1",uuid="GPU-00000001-0000-4000-8000-000000000000"\} 1$' "$T/out"
     expect_count 1 '^hvd_gpu_temperature_celsius\{gpu="3",.*\} 43$' "$T/out"
+    expect_count 1 '^hvd_gpu_slowed_by_heat\{.*\} 1$' "$T/out"
+    expect_count 1 '^hvd_gpu_slowed_by_heat\{gpu="3",.*\} 1$' "$T/out"
+    expect_count 4 '^hvd_gpu_slowed_by_power_cap\{.*\} 0$' "$T/out"
     expect_count 4 '^hvd_gpu_healthy\{.*\} 1$' "$T/out"
     expect_count 4 '^hvd_gpu_xid_total\{.*\} 0$' "$T/out"
     expect_count 4 '^hvd_gpu_ecc_uncorrected_errors\{.*\} 0$' "$T/out"

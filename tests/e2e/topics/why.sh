@@ -160,6 +160,38 @@ case_a_host_that_is_too_hot() {
     stop_status
 }
 
+with_gpus() { # JOB KIND LINE...: a job of two ranks with GPUs of the driver's double (tests/e2e/nvml_double.c)
+    local name=$1 kind=$2
+    printf '%s\n' "${@:3}" > "$T/nvml"
+    export LD_LIBRARY_PATH=$BUILD/tests/nvml HVD_TEST_NVML=$T/nvml
+    start --job-name "$name" -np 2 -H localhost:2 "$CULPRIT" "$kind" 1
+    unset LD_LIBRARY_PATH HVD_TEST_NVML
+    until_out 20 ready 2
+}
+
+case_a_gpu_that_is_too_hot() {
+    with_gpus hotgpu slow 'gpus 2' 'slowed 1 48'
+    until_true 25 found hotgpu '; rank 1 on localhost is (always|often) late: .*, and its GPU makes itself slower \(heat\)$' || fail "$(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill hotgpu > "$T/why"
+    stop_status
+    with_gpus hotloop loop 'gpus 2' 'slowed 1 84'
+    until_true 25 found hotloop '^1 rank waits .* for rank 1 on localhost, which computes \([0-9]+ % of a processor\), while its GPU makes itself slower \(power brake, power cap\)' ||
+        fail "$(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill hotloop > "$T/why"
+    stop_status
+}
+
+case_a_driver_that_hangs_delays_no_answer() {
+    with_gpus hangs loop 'gpus 2'
+    echo 'hang slowed' >> "$T/nvml"
+    sleep 1.5
+    mark_time
+    found hangs '^1 rank waits .* for rank 1 on localhost, which computes' || fail "$(cat "$T/shown" "$T/shown.err")"
+    expect_within 7
+    "$CTL" kill hangs > "$T/why"
+    stop_status
+}
+
 case_ranks_that_wait_without_a_tensor() {
     why join 4 2 '^3 ranks wait in hvd_join for rank 2 on localhost, which computes'
     why circle 3 0 '^ranks 0-2 on localhost wait for each other in a circle: rank [0-2] is in hvd_send or hvd_recv "activation.[0-2]" and waits for rank [0-2], and so on$'

@@ -16,6 +16,7 @@
 #include "agent/gpu/nvml.h"
 #include "common/protocol/message.h"
 #include "common/process/module.h"
+#include "common/status/gpu_slow.h"
 #include "tests/unit/scratch.h"
 
 #if __has_include(<nvml.h>)
@@ -46,6 +47,11 @@ SAME(offsetof(struct nvml_memory, used), offsetof(nvmlMemory_t, used));
 SAME(sizeof(struct nvml_utilisation), sizeof(nvmlUtilization_t));
 SAME(offsetof(struct nvml_utilisation, gpu), offsetof(nvmlUtilization_t, gpu));
 SAME(sizeof(nvml_device), sizeof(nvmlDevice_t));
+SAME(GPU_SLOW_POWER_CAP, nvmlClocksThrottleReasonSwPowerCap);
+SAME(GPU_SLOW_HARDWARE, nvmlClocksThrottleReasonHwSlowdown);
+SAME(GPU_SLOW_SOFT_HEAT, nvmlClocksThrottleReasonSwThermalSlowdown);
+SAME(GPU_SLOW_HEAT, nvmlClocksThrottleReasonHwThermalSlowdown);
+SAME(GPU_SLOW_POWER_BRAKE, nvmlClocksThrottleReasonHwPowerBrakeSlowdown);
 _Static_assert(NVML_TEXT >= NVML_DEVICE_UUID_V2_BUFFER_SIZE, "");
 _Static_assert(NVML_TEXT >= NVML_DEVICE_NAME_V2_BUFFER_SIZE, "");
 _Static_assert(NVML_TEXT >= NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE, "");
@@ -184,7 +190,7 @@ END_TEST
 START_TEST(all_is_found)
 {
     put_pci("0000:01:00.0", "0x10de\n", "0x030200\n", "1\n");
-    scan("gpus 2\ntemperature 1 55\necc 1 4\n");
+    scan("gpus 2\ntemperature 1 55\necc 1 4\nslowed 1 6c\n");
     ck_assert_uint_eq(g->n_gpu, 2);
     ck_assert_uint_eq(gpu_slots(g), 2);
     const Hvd__Gpu *gpu = g->gpu[1];
@@ -199,6 +205,8 @@ START_TEST(all_is_found)
     ck_assert_int_eq(gpu->utilisation, 25);
     ck_assert_int_eq(gpu->ecc_uncorrected, 4);
     ck_assert_int_eq(gpu->ecc_corrected, 3);
+    ck_assert_int_eq(gpu->slowed, GPU_SLOW_BY_HEAT | GPU_SLOW_POWER_CAP | GPU_SLOW_HARDWARE);
+    ck_assert_int_eq(g->gpu[0]->slowed, 0);
     ck_assert_int_eq(g->gpu[0]->numa, -1);
     ck_assert_str_eq(g->driver, "550.54.14");
     ck_assert_str_eq(g->cuda, "12.4");
