@@ -1,5 +1,6 @@
-#include "agent/inspect/heat.h"
+#include "agent/inspect/usage.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

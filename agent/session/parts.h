@@ -181,11 +181,16 @@ void session_stacks_found(struct session *s);
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                            size_t len);
 
-/* gpus.c: asks the GPUs that workers may see whether they are slower than usual, and calls session_gpus_known
- * then. false: there are none, or they cannot be asked now. */
-bool session_gpus_ask(struct session *s);
+/* status/gpu_look.c: the GPUs that workers may see. NULL: no memory. */
+struct gpu_look *gpu_look_open(struct session *s);
+void gpu_look_close(struct gpu_look *g);
+void gpu_look_free(struct gpu_look *g);
+bool gpu_look_reaped(struct gpu_look *g, pid_t pid);
+/* Asks whether they are slower than usual; session_gpus_known is called then. false: there are none, or they
+ * cannot be asked now. */
+bool gpu_look_ask(struct gpu_look *g);
 /* Gpu.slowed of the rank's GPU, by its local rank; 0: nothing slows it, or it is not known. */
-uint64_t session_gpu_slowed(const struct session *s, uint32_t rank);
+uint64_t gpu_look_slowed(const struct gpu_look *g, uint32_t rank);
 /* status/status.c: they have answered, or will not. */
 void session_gpus_known(struct session *s);
 

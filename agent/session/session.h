@@ -130,7 +130,8 @@ struct session_job {
     uint32_t slots;
     uint32_t units; /* counted by --ppr: sockets, NUMA nodes or cores */
     struct session_ports ports;
-    const char *gpus; /* the list that workers are told of; NULL: none */
+    const char *gpus;   /* the list that workers are told of; NULL: none */
+    uint32_t gpu_count; /* 0: nobody has counted them */
 };
 
 /* Something happened: the session checks and writes before the loop sleeps. */
@@ -179,7 +180,6 @@ struct session {
     struct session_status *status;
     struct session_binding *binding;
     struct session_rendezvous *rendezvous;
-    struct session_gpus *gpus;
     struct session_engine *engine;
     struct session_mps *mps;
     struct session_stacks *stacks;

@@ -1,5 +1,5 @@
-/* The reasons for which a GPU makes itself slower, as NVML tells them (nvmlClocksEventReason...): the bits and
- * their words. Others, as an idle GPU or clocks that somebody has set, are no trouble. */
+/* The reasons for which a GPU makes itself slower, as NVML tells them (nvmlClocksEventReason...): the bits
+ * and their words. Others, as an idle GPU or clocks that somebody has set, are no trouble. */
 #pragma once
 
 #include <stddef.h>

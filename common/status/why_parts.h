@@ -33,8 +33,8 @@ bool why_judge_state(const struct why_job *job, struct why *out, const char *sta
 
 /* ---- slow ranks (why_slow.c) --------------------------------------------------------------------------- */
 
-/* What keeps a rank from its processor, as a verb and the rest: "runs at nice 19 and waits for a processor 60
- * % of the time". Empty: nothing does for long. */
+/* Names the reason that keeps a rank from its processor, as a verb and the rest: "runs at nice 19 and waits
+ * for a processor 60 % of the time". Empty: nothing does for long. */
 void why_name_scarcity(const struct why_use *use, char *text, size_t size);
 /* "its host's processors are too hot ...". false, and empty: they are not. */
 bool why_name_heat(const struct why_use *use, char *text, size_t size);

@@ -135,8 +135,8 @@ void status_say_why(struct job *j);
  * samples_take_back. */
 void samples_lend(const struct job *j, Hvd__JobStatus *status);
 void samples_take_back(Hvd__JobStatus *status);
-/* "the ranks of b were last seen in "grad.6", 12.9 s before it was lost", of a host that was lost. Empty: they
- * were seen in none. */
+/* "the ranks of b were last seen in "grad.6", 12.9 s before it was lost", of a host that was lost. Empty:
+ * they were seen in none. */
 void samples_last_seen(const struct job *j, const struct host *h, char *text, size_t size);
 
 /* ---- history.c ----------------------------------------------------------------------------------------- */

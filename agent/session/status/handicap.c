@@ -1,8 +1,8 @@
-/* What may make a worker slower than others, for a status and for the launcher: only what is not usual. */
+/* The reasons that may make a worker slower than others, for a status and for the launcher: those that are
+ * not usual. */
 #include <sched.h>
 #include <stddef.h>
 
-#include "agent/inspect/heat.h"
 #include "agent/inspect/usage.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"

@@ -35,6 +35,7 @@ struct session_status {
     struct status_server server;
     struct answer *answer; /* NULL: nobody has asked */
     struct samples *samples;
+    struct gpu_look *gpus;
     /* For a status with reasons: the engine, the tools, the GPUs have not answered yet. */
     bool counts, looks, asks;
     uint64_t asked; /* when the engine was asked for that */
@@ -183,8 +184,8 @@ static void tell_speeds(struct session *s, Hvd__JobStatus *out)
     const struct answer *a = s->status->answer;
     for (size_t i = 0; i < out->n_rank; i++)
         if (!out->rank[i]->ended)
-            out->rank[i]->handicap =
-                handicap_tell_speed(&a->usage[i], session_gpu_slowed(s, out->rank[i]->rank), &a->handicap[i]);
+            out->rank[i]->handicap = handicap_tell_speed(
+                &a->usage[i], gpu_look_slowed(s->status->gpus, out->rank[i]->rank), &a->handicap[i]);
 }
 
 /* Calls `tell` with a status that is valid during the call. */
@@ -272,7 +273,7 @@ static bool on_refresh(void *ctx, enum status_depth depth)
     own->asked = clock_now();
     own->counts = session_engine_count(s, true);
     own->looks = false;
-    own->asks = session_gpus_ask(s);
+    own->asks = gpu_look_ask(own->gpus);
     session_stacks_look(s, WHY_MS - REFRESH_MS);
     own->looks = session_stacks_are_looking(s);
     return own->counts || own->looks || own->asks;
@@ -328,7 +329,8 @@ static int open_status(struct session *s, struct err *e)
 {
     status_server_init(&s->status->server);
     s->status->samples = samples_open(s);
-    return s->status->samples ? 0 : err_set(e, ERR_MEMORY, "no memory for a session");
+    s->status->gpus = gpu_look_open(s);
+    return s->status->samples && s->status->gpus ? 0 : err_set(e, ERR_MEMORY, "no memory for a session");
 }
 
 static int listen_for_clients(struct session *s, struct err *e)
@@ -356,16 +358,23 @@ static void answer_clients(struct session *s)
     end_if_known(s);
 }
 
+static bool reap_look(struct session *s, const struct reaped *child)
+{
+    return gpu_look_reaped(s->status->gpus, child->pid);
+}
+
 static void close_status(struct session *s)
 {
     status_server_close(&s->status->server);
     samples_close(s->status->samples);
+    gpu_look_close(s->status->gpus);
 }
 
 static void free_status(struct session *s)
 {
     free_answer(s);
     samples_free(s->status->samples);
+    gpu_look_free(s->status->gpus);
 }
 
 const struct session_part session_part_status = {
@@ -375,6 +384,7 @@ const struct session_part session_part_status = {
     .directory = listen_for_clients,
     .running = begin_samples,
     .counted = answer_clients,
+    .reaped = reap_look,
     .close = close_status,
     .free = free_status,
 };
