@@ -70,6 +70,25 @@ static void print_places(const struct why_look *l)
     free(ranks);
 }
 
+/* Of the first host that NCCL has told of it: each tells of the whole job. NULL: none has. */
+static const Hvd__JobStatus *find_nccl(const struct why_look *l)
+{
+    for (size_t i = 0; i < l->now.count; i++)
+        if (l->now.host[i]->n_nccl > 0)
+            return l->now.host[i];
+    return NULL;
+}
+
+static void print_nccl(const struct why_look *l)
+{
+    const Hvd__JobStatus *s = find_nccl(l);
+    if (!s)
+        return;
+    printf("\nNCCL's own word, of its RAS service in process %u on %s:\n", s->nccl_pid, s->host);
+    for (size_t i = 0; i < s->n_nccl && i < LINES_MAX; i++)
+        printf("  %s\n", s->nccl[i]);
+}
+
 /* Stacks of Python have no functions of Python without its own tool. */
 static bool lacks_python(const struct why_look *l)
 {
@@ -89,6 +108,7 @@ static void print_why(const struct why_look *l)
         printf("%s\n", l->why.remedy);
     print_operations(l);
     print_places(l);
+    print_nccl(l);
     if (lacks_python(l))
         printf("\nwith py-spy on the hosts, the stacks name functions of Python too\n");
 }
@@ -154,6 +174,10 @@ static void print_json(const struct why_look *l)
         ranks_json(&j, "missing", l->operation[i].missing, l->job.size);
         json_end(&j);
     }
+    json_end(&j);
+    json_array(&j, "nccl");
+    for (size_t i = 0; find_nccl(l) && i < find_nccl(l)->n_nccl; i++)
+        json_text(&j, NULL, find_nccl(l)->nccl[i]);
     json_end(&j);
     json_array(&j, "ranks");
     for (uint32_t i = 0; i < l->job.size; i++)

@@ -194,6 +194,17 @@ uint64_t gpu_look_slowed(const struct gpu_look *g, uint32_t rank);
 /* status/status.c: they have answered, or will not. */
 void session_gpus_known(struct session *s);
 
+/* status/ras.c: NCCL's account of the job, from a worker's process. NULL: no memory. */
+struct ras_ask *ras_ask_open(struct session *s);
+void ras_ask_close(struct ras_ask *r);
+void ras_ask_free(struct ras_ask *r);
+/* Asks; session_ras_known is called then. false: no worker listens. */
+bool ras_ask_start(struct ras_ask *r);
+/* The answer is lent to the status. */
+void ras_ask_tell(struct ras_ask *r, Hvd__JobStatus *out);
+/* status/status.c: it has told, or will not. */
+void session_ras_known(struct session *s);
+
 /* status/handicap.c: fills in *out, and returns it; NULL: nothing is unusual. */
 struct usage;
 Hvd__Handicap *handicap_tell(const struct usage *u, Hvd__Handicap *out);

@@ -21,6 +21,7 @@ struct gpu_look {
     uv_poll_t poll;
     pid_t pid;       /* of the process that asks; 0: none lives */
     bool open;       /* the poll is */
+    bool closing;    /* it was */
     Hvd__Gpus *last; /* NULL: they have not answered */
 };
 
@@ -32,16 +33,23 @@ struct gpu_look *gpu_look_open(struct session *s)
     return g;
 }
 
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct gpu_look *g = handle->data;
+    g->closing = false;
+}
+
 /* The process may live on for a moment, and is reaped then. */
 void gpu_look_close(struct gpu_look *g)
 {
     if (!g || !g->open)
         return;
     g->open = false;
+    g->closing = true;
     uv_poll_stop(&g->poll);
     gpu_probe_end(&g->probe);
     close(g->probe.child.pidfd);
-    uv_close((uv_handle_t *)&g->poll, NULL);
+    uv_close((uv_handle_t *)&g->poll, on_poll_closed);
 }
 
 void gpu_look_free(struct gpu_look *g)
@@ -71,7 +79,7 @@ bool gpu_look_ask(struct gpu_look *g)
     struct err e = ERR_INIT;
     if (s->job.gpu_count == 0 || s->fsm.state != SESSION_RUNNING)
         return false;
-    if (g->pid > 0)
+    if (g->pid > 0 || g->closing)
         return g->open;
     message_free(g->last);
     g->last = NULL;

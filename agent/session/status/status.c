@@ -36,8 +36,9 @@ struct session_status {
     struct answer *answer; /* NULL: nobody has asked */
     struct samples *samples;
     struct gpu_look *gpus;
-    /* For a status with reasons: the engine, the tools, the GPUs have not answered yet. */
-    bool counts, looks, asks;
+    struct ras_ask *ras;
+    /* For a status with reasons: the engine, the tools, the GPUs, NCCL have not answered yet. */
+    bool counts, looks, asks, listens;
     uint64_t asked; /* when the engine was asked for that */
 };
 
@@ -199,6 +200,7 @@ static void tell_status(struct session *s, enum status_depth depth,
         tell_pending(s, &status);
         tell_speeds(s, &status);
         session_stacks_tell(s, &status);
+        ras_ask_tell(s->status->ras, &status);
     }
     if (depth == STATUS_FLIGHT) {
         size_t most = ALL_OPERATIONS / (s->spawn && s->spawn->n_host > 0 ? s->spawn->n_host : 1);
@@ -243,7 +245,7 @@ static void on_end(void *ctx, uid_t uid)
 
 static void end_if_known(struct session *s)
 {
-    if (!s->status->counts && !s->status->looks && !s->status->asks)
+    if (!s->status->counts && !s->status->looks && !s->status->asks && !s->status->listens)
         status_server_refreshed(&s->status->server, STATUS_WHY);
 }
 
@@ -263,6 +265,14 @@ void session_gpus_known(struct session *s)
         end_if_known(s);
 }
 
+void session_ras_known(struct session *s)
+{
+    bool due = s->status->listens;
+    s->status->listens = false;
+    if (due)
+        end_if_known(s);
+}
+
 /* The tools may be done within the call, and the answer follows then all the same. */
 static bool on_refresh(void *ctx, enum status_depth depth)
 {
@@ -274,9 +284,10 @@ static bool on_refresh(void *ctx, enum status_depth depth)
     own->counts = session_engine_count(s, true);
     own->looks = false;
     own->asks = gpu_look_ask(own->gpus);
+    own->listens = ras_ask_start(own->ras);
     session_stacks_look(s, WHY_MS - REFRESH_MS);
     own->looks = session_stacks_are_looking(s);
-    return own->counts || own->looks || own->asks;
+    return own->counts || own->looks || own->asks || own->listens;
 }
 
 static const struct status_server_events events = {
@@ -330,7 +341,10 @@ static int open_status(struct session *s, struct err *e)
     status_server_init(&s->status->server);
     s->status->samples = samples_open(s);
     s->status->gpus = gpu_look_open(s);
-    return s->status->samples && s->status->gpus ? 0 : err_set(e, ERR_MEMORY, "no memory for a session");
+    s->status->ras = ras_ask_open(s);
+    return s->status->samples && s->status->gpus && s->status->ras
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for a session");
 }
 
 static int listen_for_clients(struct session *s, struct err *e)
@@ -368,6 +382,7 @@ static void close_status(struct session *s)
     status_server_close(&s->status->server);
     samples_close(s->status->samples);
     gpu_look_close(s->status->gpus);
+    ras_ask_close(s->status->ras);
 }
 
 static void free_status(struct session *s)
@@ -375,6 +390,7 @@ static void free_status(struct session *s)
     free_answer(s);
     samples_free(s->status->samples);
     gpu_look_free(s->status->gpus);
+    ras_ask_free(s->status->ras);
 }
 
 const struct session_part session_part_status = {

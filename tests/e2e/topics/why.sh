@@ -280,6 +280,47 @@ END
     swapoff "$T/swap"
 }
 
+ras_job() { # MODE
+    port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+    start --job-name "ras-$1" -np 2 -x "NCCL_RAS_ADDR=localhost:$port" python3 "$top/tests/e2e/ras.py" "$1"
+    until_out 20 ready 2
+}
+
+# Programs without libhvd: NCCL tells of itself. The process of a rank stands in for it.
+case_the_word_of_nccl() {
+    ras_job well
+    found ras-well . || fail "$(cat "$T/shown" "$T/shown.err")"
+    expect_count 1 "^NCCL's own word, of its RAS service in process [0-9]+ on localhost:$" "$T/shown"
+    expect_count 1 '^    Communicator ranks have different collective operation counts$' "$T/shown"
+    expect_no "$T/shown" 'NCCL version'
+    "$CTL" why ras-well --json > "$T/shown"
+    expect_count 1 'Communicator ranks have different' "$T/shown"
+    "$CTL" kill ras-well > "$T/why"
+    stop_status
+}
+
+# One that does not answer delays nobody for long; one that is not of the job is not asked.
+case_others_than_nccl_at_its_port() {
+    local server
+    ras_job mute
+    mark_time
+    found ras-mute . || fail "$(cat "$T/shown" "$T/shown.err")"
+    expect_within 7
+    expect_no "$T/shown" "NCCL's own word"
+    "$CTL" kill ras-mute > "$T/why"
+    stop_status
+    ras_job foreign
+    NCCL_RAS_ADDR=localhost:$port RANK=0 python3 "$top/tests/e2e/ras.py" well > "$T/foreign" &
+    server=$!
+    until_true 10 grep -q ready "$T/foreign"
+    found ras-foreign . || fail "$(cat "$T/shown" "$T/shown.err")"
+    kill "$server"
+    wait "$server" 2> "$T/why"
+    expect_no "$T/shown" "NCCL's own word"
+    "$CTL" kill ras-foreign > "$T/why"
+    stop_status
+}
+
 # Without libhvd: what is seen from outside.
 case_a_program_of_another_kind() {
     # shellcheck disable=SC2016
