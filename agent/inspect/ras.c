@@ -1,4 +1,4 @@
-#include "agent/inspect/ras.h"
+#include "agent/inspect/stacks_proc.h"
 
 #include <dirent.h>
 #include <stdio.h>

@@ -90,13 +90,15 @@ static void explain_computing(const struct why_use *use, char *text, size_t size
 /* A limit of a cgroup comes first: a thread that is held back is ready and has no processor. */
 void why_explain_slowness(const struct why_use *use, char *text, size_t size)
 {
-    char scarcity[WHY_REASON];
+    char scarcity[WHY_REASON], heat[WHY_REASON];
     double held = use->throttled < 1 ? use->throttled : 1;
     why_name_scarcity(use, scarcity, sizeof scarcity);
+    why_name_heat(use, heat, sizeof heat);
     if (held >= SCARCE_SHARE)
-        snprintf(text, size, "a limit of its cgroup (cpu.max) holds it back %.0f %% of the time", 100 * held);
+        snprintf(text, size, "a limit of its cgroup (cpu.max) holds it back %.0f %% of the time%s%s",
+                 100 * held, heat[0] ? ", and " : "", heat);
     else if (scarcity[0])
-        snprintf(text, size, "it %s", scarcity);
+        snprintf(text, size, "it %s%s%s", scarcity, heat[0] ? ", and " : "", heat);
     else if (use->computes >= WHY_BUSY)
         explain_computing(use, text, size);
     else if (why_name_slow_device(use, scarcity, sizeof scarcity))

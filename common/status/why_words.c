@@ -91,7 +91,7 @@ bool why_has_state(const struct why_rank *r, const char *word)
     return !p ? before : p->pid != r->pid ? now : before && now;
 }
 
-/* Beside the word that the rank computes. */
+/* Beside the word that the rank computes: begins with a comma, or is empty. */
 static void name_hindrance(const struct why_use *use, char *text, size_t size)
 {
     char words[WHY_REASON];
@@ -99,8 +99,9 @@ static void name_hindrance(const struct why_use *use, char *text, size_t size)
     why_name_scarcity(use, words, sizeof words);
     if (words[0])
         snprintf(text, size, ", %s", words);
-    else if (why_name_heat(use, words, sizeof words) || why_name_slow_device(use, words, sizeof words))
-        snprintf(text, size, ", while %s", words);
+    size_t used = strlen(text);
+    if (why_name_heat(use, words, sizeof words) || why_name_slow_device(use, words, sizeof words))
+        snprintf(text + used, size - used, ", while %s", words);
 }
 
 /* The state of a rank that is not where others are: "is stopped", "computes (98 % of a processor), at f < g".
@@ -109,7 +110,7 @@ void why_describe(const struct why_job *job, const struct why_rank *r, char *tex
 {
     const Hvd__WhereProcess *p = why_process(r);
     char stack[256], pid[24] = "", swapped[80] = "", scarce[WHY_REASON];
-    char slower[WHY_REASON + 8];
+    char slower[2 * WHY_REASON];
     quote_stack(r, stack, sizeof stack);
     why_name_scarcity(&r->use, scarce, sizeof scarce);
     name_hindrance(&r->use, slower, sizeof slower);
@@ -143,7 +144,7 @@ void why_describe(const struct why_job *job, const struct why_rank *r, char *tex
                  swapped, r->initialized || !job->counted ? "" : " and has not called hvd_init", stack);
     else if (*scarce && !(p && *p->waits))
         snprintf(text, size, "%s%s%s%s",
-                 r->initialized || !job->counted ? "" : "has not called hvd_init; it ", scarce, swapped,
+                 r->initialized || !job->counted ? "" : "has not called hvd_init; it ", slower + 2, swapped,
                  stack);
     else
         snprintf(text, size, "%s%s%.360s%s%s",

@@ -1,9 +1,9 @@
-/* The question to NCCL's RAS service, when somebody asks why the job does not go on (agent/inspect/ras.h).
+/* The question to NCCL's RAS service (agent/inspect/ras.c), when somebody asks why the job does not go on.
  *
  * A worker's process listens at a port of the loopback interface. We say CLIENT PROTOCOL, TIMEOUT and STATUS,
  * each after the answer to the one before, and read until the process closes the connection. After ASK_MS or
  * SAID_MAX bytes we close it. A process that is not of this job is never asked. */
-#include "agent/inspect/ras.h"
+#include "agent/inspect/stacks_proc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +89,7 @@ void ras_ask_free(struct ras_ask *r)
     free(r);
 }
 
-/* What has come until now counts. */
+/* The bytes that have come until now count. */
 static void keep_answer(struct ras_ask *r)
 {
     if (r->state == RAS_ASKED && r->said.len > 0)

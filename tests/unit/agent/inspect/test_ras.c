@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/inspect/ras.h"
+#include "agent/inspect/stacks_proc.h"
 #include "tests/unit/run_test.h"
 
 #define LINE(address, state, uid)                                                                            \
@@ -81,7 +81,7 @@ START_TEST(lines_of_an_answer)
     ck_assert_str_eq(line[2], "Errors");
     memset(many, 'x', RAS_LINE_MAX + 9);
     for (int i = 0; i <= RAS_LINES_MAX; i++)
-        strcat(many, "\ny");
+        memcpy(many + RAS_LINE_MAX + 9 + 2 * i, "\ny", 3);
     ck_assert_uint_eq(ras_lines(many, line), RAS_LINES_MAX);
     ck_assert_uint_eq(strlen(line[0]), RAS_LINE_MAX);
 }

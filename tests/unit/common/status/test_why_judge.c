@@ -256,6 +256,10 @@ START_TEST(ranks_that_are_slow)
          "it computes (97 % of a processor)"},
         {{.computes = 0.97, .frequency = 22},
          "it computes (97 % of a processor), and its processor has 22 % of its highest frequency"},
+        {{.delayed = 0.3, .hot = 0.376, .nice = 19},
+         "it runs at nice 19 and waits for a processor 30 % of the time, and its host's processors are too "
+         "hot "
+         "and slower than usual 38 % of the time"},
         {{.computes = 0.97, .gpu_slowed = 0xe8},
          "it computes (97 % of a processor), and its GPU makes itself slower (heat, power brake)"},
         {{.computes = 0.1, .gpu_slowed = 0x0c, .frequency = 9},
@@ -296,6 +300,11 @@ START_TEST(ranks_that_are_slow)
                  cases[i].reason);
         expect_why(WHY_HEALTHY, "", expected);
     }
+}
+END_TEST
+
+START_TEST(hosts_that_are_slow)
+{
     set_up(); /* a whole host */
     job.ended = 50;
     for (int k = 0; k < RANKS; k++)
@@ -575,6 +584,7 @@ int main(void)
     tcase_add_test(t, ranks_that_have_not_begun);
     tcase_add_test(t, ranks_that_get_no_processor);
     tcase_add_test(t, ranks_that_are_slow);
+    tcase_add_test(t, hosts_that_are_slow);
     tcase_add_test(t, hosts_and_links);
     tcase_add_test(t, the_kernel);
     tcase_add_test(t, programs_without_libhvd);
