@@ -11,6 +11,22 @@ def pod_spec(document):
     return document["spec"]["template"]["spec"]
 
 
+def check_indexed(document, by_kind):
+    """The same of a Job whose pods reach one another by name."""
+    name, spec = document["metadata"]["name"], document["spec"]
+    pod = pod_spec(document)
+    service = by_kind.get("Service", {}).get(pod.get("subdomain"))
+    yield "its service exists", service is not None
+    yield "its service selects its pods", bool(service) and service["spec"]["selector"] == {"job-name": name}
+    yield "its service is headless", bool(service) and service["spec"].get("clusterIP") == "None"
+    yield "all its pods run at once", spec["parallelism"] == spec["completions"]
+    yield "its pods are not restarted", pod.get("restartPolicy") == "Never"
+    words = " ".join(pod["containers"][0]["args"]).split()
+    named = [host.split(":")[0] for host in words[words.index("-H") + 1].split(",")]
+    pods = [f"{name}-{i}.{pod.get('subdomain')}" for i in range(spec["completions"])]
+    yield "-H names its pods", named == pods
+
+
 def references(document, by_kind):
     """What this document needs of the others: pairs of a text and whether it holds."""
     kind, spec = document["kind"], document.get("spec", {})
@@ -25,7 +41,9 @@ def references(document, by_kind):
         yield "its service selects its pods", bool(service) and service["spec"]["selector"].items() <= labels.items()
         yield "its service is headless", bool(service) and service["spec"].get("clusterIP") == "None"
         yield "it selects its pods", spec["selector"]["matchLabels"].items() <= labels.items()
-    if kind == "Job":
+    if kind == "Job" and spec.get("completionMode") == "Indexed":
+        yield from check_indexed(document, by_kind)
+    elif kind == "Job":
         account = pod_spec(document).get("serviceAccountName")
         yield "its service account exists", account in by_kind.get("ServiceAccount", {})
         yield "its pods are not restarted", pod_spec(document).get("restartPolicy") == "Never"
