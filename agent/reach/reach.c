@@ -135,8 +135,8 @@ static int move_all(struct reach *r, const struct reach_options *o, struct err *
         return 0;
     if (r->heard)
         return err_set(e, ERR_CLOSED, "the connection to %s was lost: %s", o->host, lost.text);
-    err_set(e, ERR_HOST, "%s does not take the key %s (%s)", o->host, o->key_file, lost.text);
-    return err_hint(e, "hvdagent wait there needs the same file");
+    return err_set(e, ERR_HOST, "%s does not take the key %s; hvdagent wait there needs the same file (%s)",
+                   o->host, o->key_file, lost.text);
 }
 
 static int run_command(struct reach *r, const struct reach_options *o, struct err *e)
@@ -163,14 +163,18 @@ int reach_main(int argc, char **argv)
     struct reach_options o;
     struct reach r = {.status = -1};
     struct err e = ERR_INIT;
-    uint8_t secret[TLS_SECRET_SIZE] = {0};
-    int fd;
+    uint8_t *secret = secret_new(TLS_SECRET_SIZE);
+    int rc = secret ? 0 : err_set(&e, ERR_MEMORY, "no memory for a key"), fd = -1;
     signal(SIGPIPE, SIG_IGN);
-    int rc = reach_options_read(&o, false, argc, argv, &e);
+    if (rc == 0)
+        rc = reach_options_read(&o, false, argc, argv, &e);
     if (rc == 0)
         rc = carrier_read_key(o.key_file, secret, &e);
-    rc = rc < 0 || (fd = connect_host(&o, &e)) < 0 ? -1 : carrier_open(&r.carrier, fd, secret, true, &e);
-    secret_copy(secret, (const uint8_t[TLS_SECRET_SIZE]){0}, sizeof secret);
+    if (rc == 0 && (fd = connect_host(&o, &e)) >= 0)
+        rc = carrier_open(&r.carrier, fd, secret, true, &e);
+    else
+        rc = -1;
+    secret_free(secret, TLS_SECRET_SIZE);
     if (rc == 0) {
         rc = run_command(&r, &o, &e);
         carrier_close(&r.carrier);
@@ -178,7 +182,5 @@ int reach_main(int argc, char **argv)
     if (rc == 0)
         return r.status;
     log_error("%s", e.text);
-    if (*e.hint)
-        log_info("hint: %s", e.hint);
     return NO_CONNECTION;
 }
