@@ -74,9 +74,9 @@ files)
     [ "$where" = local ] || find /tmp /run /run/user/* -maxdepth 1 \( -name "hvd-$(id -u)" -o -name 'hvd-sent-*' \) 2>/dev/null
     own=$(sed -n 's/^0:://p' /proc/self/cgroup)
     case $own in /..*) own= ;; esac # we came into the host from outside: its jobs are at the top of what it sees
-    # A job beside this one may be about to remove its empty cgroup: one that is left stays.
+    # hvdjob-t-PID are the unit tests' jobs. A job beside this one may be about to remove its empty cgroup: one that is left stays.
     empty_cgroups() {
-        find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvdjob-*' 2>/dev/null | while read -r dir; do
+        find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvdjob-*' ! -name 'hvdjob-t-*' 2>/dev/null | while read -r dir; do
             ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"
         done
     }

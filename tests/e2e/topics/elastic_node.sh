@@ -24,7 +24,7 @@ resize_to() { # RANKS
     "$machine" as alice /usr/local/bin/hvdctl resize "$job" "$1" || fail "hvdctl resize $1"
 }
 
-case_leases_grow_and_shrink() {
+slow_leases_grow_and_shrink() {
     boot
     conf 'slots: 4'
     bring_trainee

@@ -34,6 +34,6 @@ case_every_file_has_a_test() {
     for file in "$top"/contrib/*; do
         file=${file##*/}
         case $file in kubernetes.yaml) continue ;; systemd) continue ;; install.mk | wheel | debian | rpm | release) continue ;; esac # topics kubernetes, systemd, library; tests/{wheel,deb,rpm,release}.sh
-        grep -qE "contrib/$file( |\"|\$)" "$top"/tests/e2e/topics/{containers,examples,examples_hosts,slurm}.sh || fail "no test runs contrib/$file"
+        grep -qE "contrib/$file( |\"|\$)" "$top"/tests/e2e/topics/{containers,examples,examples_hosts,reach_hosts,slurm}.sh || fail "no test runs contrib/$file"
     done
 }

@@ -38,7 +38,7 @@ case_a_frozen_worker_is_named() {
     leave_within=5
 }
 
-case_a_frozen_agent_is_named() {
+slow_a_frozen_agent_is_named() {
     # shellcheck disable=SC2016
     start --grace 1 --heartbeat-timeout 2 -np 1 sh -c 'echo "pid $$"; exec sleep 100'
     until_out 5 pid

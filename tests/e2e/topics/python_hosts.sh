@@ -36,7 +36,7 @@ slow_tensors() {
     tests_with 2 "${tensors[@]}"
 }
 
-case_tensors_with_a_rank_a_host() {
+slow_tensors_with_a_rank_a_host() {
     tests_with 1 "${tensors[@]}"
 }
 

@@ -120,7 +120,7 @@ case_another_key_is_refused() {
     grep -q 'nobody who has the key came within 6 s' "$T/said" || fail "no reason for the end: $(cat "$T/said")"
 }
 
-case_strangers_do_not_stand_in_the_way() {
+slow_strangers_do_not_stand_in_the_way() {
     keys
     waits 1 --linger 1
     on 1 "$BUILD/tests/contain 20 1 /usr/bin/python3 -c '

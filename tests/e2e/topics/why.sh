@@ -236,7 +236,7 @@ plain() { # KIND RANK SENTENCE
 
 guess='^a guess, from outside: 3 ranks wait in recvfrom of a connection, and rank 2 on localhost does not: rank 2'
 
-case_plain_programs() {
+slow_plain_programs() {
     plain loop 2 "$guess computes \([0-9]+ % of a processor\)"
     plain pipe 2 "$guess waits in read \(.*\) of a pipe from sh \(pid [0-9]+\), which is stopped"
     plain exit 2 "$guess has ended \(exit status 0\)"
