@@ -73,7 +73,7 @@ case_a_killed_session() {
 }
 
 # A host that was lost is taken again after its cool-down, each time.
-case_resurrecting_blacklisted_hosts() {
+slow_resurrecting_blacklisted_hosts() {
     needs_kind ns
     start -np 4 -H $H1:2,$H2:2 --min-np 1 --blacklist-cooldown-range 1 1 "$TRAINEE_PROGRAM" 800
     until_out 10 '^enter' 4

@@ -105,7 +105,7 @@ interrupted() { # SIGNAL group|process SECONDS COMMAND...: within these
 unit_tests=(make --no-print-directory -C "$top" BUILD="$BUILD" SANITIZE="${E2E_SANITIZE:-}" TESTS="$units" unit)
 all_tests=(env "TESTS=$units $topics" "BUILD=$BUILD" "$top/tests/run.sh" unit+e2e:hosts+e2e:local)
 
-case_an_interrupt_at_the_terminal() {
+slow_an_interrupt_at_the_terminal() {
     prepare
     for _ in 1 2; do interrupted INT group 5 "${unit_tests[@]}"; done
     interrupted INT group 15 "${all_tests[@]}"

@@ -111,7 +111,7 @@ case_a_host_that_stays_away_is_named() {
     leave_within=1
 }
 
-case_a_second_interrupt_does_not_wait_for_it() {
+slow_a_second_interrupt_does_not_wait_for_it() {
     needs_kind ns
     start --log-level debug --heartbeat-timeout 3 --grace 10 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
     until_out 10 ready 2
@@ -132,7 +132,7 @@ case_a_second_interrupt_does_not_wait_for_it() {
 
 # Its session may have heard hvdrun last when the time was over, and has then the heartbeat time-out and the grace to end its workers:
 # that is waited for, and not more.
-case_a_time_limit_with_a_host_that_is_cut_off() {
+slow_a_time_limit_with_a_host_that_is_cut_off() {
     needs_kind ns
     start --timeout 2 --heartbeat-timeout 6 --grace 1 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
     until_out 10 ready 2

@@ -73,7 +73,7 @@ names_the_slow_rank() {
 }
 
 # Their processor time was counted below the rank, and then in it.
-case_children_that_end() {
+slow_children_that_end() {
     hvd --report "$T/json" -np 1 sh -c 'for i in 1 2 3 4 5 6 7; do timeout 1 sh -c "while :; do :; done"; done'
     python3 -c "import json
 rank = json.load(open('$T/json'))['ranks'][0]

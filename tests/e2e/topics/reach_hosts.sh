@@ -191,7 +191,7 @@ case_a_job_that_begins_again() {
 }
 
 # The very lines of the pods, with the names, the key and the program of these hosts.
-case_the_pods_of_the_indexed_job() {
+slow_the_pods_of_the_indexed_job() {
     keys
     local pod
     pod=$(sed -n '/^ *- |$/,/^ *ports:/p' "$top/contrib/kubernetes-job.yaml" | sed '1d;$d;s/^ *//' | sed "s|train-0.train|node1|;s|train-1.train|node2|;

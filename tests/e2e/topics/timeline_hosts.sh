@@ -74,7 +74,7 @@ case_programs_that_write_none() {
 }
 
 # A host that hvdrun loses cannot tell whether it has a part.
-case_a_lost_host_may_have_parts() {
+slow_a_lost_host_may_have_parts() {
     needs_kind ns
     start -H $H1:1,$H2:1 --timeline-filename /tmp/hvdt.lost.json --heartbeat-timeout 3 sh -c 'echo ready; sleep 60'
     until_out 10 ready 2

@@ -181,7 +181,7 @@ case_a_gpu_that_is_too_hot() {
     stop_status
 }
 
-case_a_driver_that_hangs_delays_no_answer() {
+slow_a_driver_that_hangs_delays_no_answer() {
     with_gpus hangs loop 'gpus 2'
     echo 'hang slowed' >> "$T/nvml"
     sleep 1.5
@@ -300,7 +300,7 @@ case_the_word_of_nccl() {
 }
 
 # One that does not answer delays nobody for long; one that is not of the job is not asked.
-case_others_than_nccl_at_its_port() {
+slow_others_than_nccl_at_its_port() {
     local server
     ras_job mute
     mark_time
