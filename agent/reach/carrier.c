@@ -52,8 +52,13 @@ int carrier_read_key(const char *path, uint8_t secret[TLS_SECRET_SIZE], struct e
     uint8_t *key = secret_new(KEY_MOST);
     int rc = key ? check_key_file(fd, path, e) : err_set(e, ERR_MEMORY, "no memory for a key");
     ssize_t n = rc == 0 ? read(fd, key, KEY_MOST) : 0;
+    bool whole = n < (ssize_t)KEY_MOST;
+    while (n > 0 && strchr(" \t\r\n", key[n - 1])) /* a Secret may be made with or without a line's end */
+        n--;
     if (n < 0)
         rc = err_sys(e, errno, "cannot read the key %s", path);
+    else if (rc == 0 && !whole)
+        rc = err_set(e, ERR_USAGE, "the key %s has more than %u bytes", path, KEY_MOST - 1);
     else if (rc == 0 && n < (ssize_t)KEY_LEAST)
         rc = err_set(e, ERR_USAGE, "the key %s has less than %u bytes", path, KEY_LEAST);
     else if (rc == 0)

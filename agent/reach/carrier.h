@@ -5,6 +5,7 @@
  *     TLS 1.3 with the key of the job  <--->  (common/net/tls.h)
  *     COMMAND  ---------------------------->  runs it with /bin/sh
  *     INPUT, INPUT_ENDS  ------------------>  its standard input
+ *              <----------------------------  RUNS
  *              <----------------------------  OUTPUT, ERRORS
  *              <----------------------------  STATUS, the last one
  *
@@ -29,6 +30,7 @@ enum carrier_kind {
     CARRIER_INPUT_ENDS,
     CARRIER_OUTPUT,
     CARRIER_ERRORS,
+    CARRIER_RUNS,
     CARRIER_STATUS
 };
 

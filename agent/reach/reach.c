@@ -66,17 +66,14 @@ static int connect_once(const struct reach_options *o, struct err *e)
     return fd;
 }
 
-static int connect_host(const struct reach_options *o, struct err *e)
+/* Waits a little before the next try. false: the limit is over. */
+static bool wait_again(uint64_t limit, int *pause_ms)
 {
-    uint64_t limit = clock_now() + o->limit_s * NSEC_PER_SEC;
-    int fd, pause_ms = FIRST_PAUSE_MS;
-    while ((fd = connect_once(o, e)) < 0 && clock_now() < limit) {
-        log_debug("%s: %s", o->host, e->text);
-        poll(NULL, 0, pause_ms);
-        pause_ms = pause_ms * 2 < LONGEST_PAUSE ? pause_ms * 2 : LONGEST_PAUSE;
-        err_clear(e);
-    }
-    return fd;
+    if (clock_now() >= limit)
+        return false;
+    poll(NULL, 0, *pause_ms);
+    *pause_ms = *pause_ms * 2 < LONGEST_PAUSE ? *pause_ms * 2 : LONGEST_PAUSE;
+    return true;
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
@@ -84,7 +81,9 @@ static int connect_host(const struct reach_options *o, struct err *e)
 struct reach {
     struct carrier carrier;
     bool input_ended;
+    uint64_t began;
     bool heard; /* the other end has the key, and has said something */
+    bool again; /* it did not come to that: nothing is known of the key */
     int status; /* of the command; -1: not yet */
 };
 
@@ -106,6 +105,8 @@ static int take_frame(struct reach *r, const struct carrier_frame *f, struct err
         return write_all(output ? STDOUT_FILENO : STDERR_FILENO, f->bytes, f->length) == 0
                    ? 0
                    : err_sys(e, errno, "nobody reads the output");
+    if (f->kind == CARRIER_RUNS)
+        return 0;
     if (f->kind != CARRIER_STATUS || f->length != 4)
         return err_set(e, ERR_PROTOCOL, "the other end sends what hvdagent wait does not");
     r->status = (int)(get_u32(f->bytes) & 0xff);
@@ -135,8 +136,20 @@ static int move_all(struct reach *r, const struct reach_options *o, struct err *
         return 0;
     if (r->heard)
         return err_set(e, ERR_CLOSED, "the connection to %s was lost: %s", o->host, lost.text);
+    r->again = lost.code == ERR_CLOSED || lost.code == ERR_SYSTEM;
+    if (r->again)
+        return err_set(e, ERR_HOST, "%s has closed the connection at once: %s", o->host, lost.text);
     return err_set(e, ERR_HOST, "%s does not take the key %s; hvdagent wait there needs the same file (%s)",
                    o->host, o->key_file, lost.text);
+}
+
+/* Milliseconds of poll(2): until the other end has said something, as long as a handshake may take. */
+static int patience_of(const struct reach *r)
+{
+    uint64_t passed = (clock_now() - r->began) / NSEC_PER_MSEC;
+    if (r->heard)
+        return -1;
+    return passed < CARRIER_CONNECT_MS ? (int)(CARRIER_CONNECT_MS - passed) : 0;
 }
 
 static int run_command(struct reach *r, const struct reach_options *o, struct err *e)
@@ -147,10 +160,14 @@ static int run_command(struct reach *r, const struct reach_options *o, struct er
             return -1;
         if (r->status >= 0)
             break;
-        bool reads = !r->input_ended && carrier_has_room(&r->carrier);
+        bool reads = r->heard && !r->input_ended && carrier_has_room(&r->carrier);
         struct pollfd p[2] = {{.fd = r->carrier.fd, .events = carrier_events(&r->carrier)},
                               {.fd = reads ? STDIN_FILENO : -1, .events = POLLIN}};
-        if (poll(p, 2, -1) < 0 && errno != EINTR)
+        int patience = patience_of(r);
+        if (patience == 0)
+            return err_set(e, ERR_HOST, "%s says nothing at port %u: is that hvdagent wait?", o->host,
+                           o->port);
+        if (poll(p, 2, patience) < 0 && errno != EINTR)
             return err_sys(e, errno, "cannot wait");
         if (p[1].revents && pass_input(r, e) < 0 && r->status < 0)
             return -1;
@@ -158,27 +175,47 @@ static int run_command(struct reach *r, const struct reach_options *o, struct er
     return 0;
 }
 
+/* 1: a later try may do better. */
+static int try_command(struct reach *r, const struct reach_options *o, const uint8_t *secret, struct err *e)
+{
+    *r = (struct reach){.status = -1, .began = clock_now()};
+    int fd = connect_once(o, e);
+    if (fd < 0)
+        return 1;
+    if (carrier_open(&r->carrier, fd, secret, true, e) < 0)
+        return -1;
+    int rc = run_command(r, o, e);
+    carrier_close(&r->carrier);
+    return rc < 0 && r->again ? 1 : rc;
+}
+
+static int run_within_limit(struct reach *r, const struct reach_options *o, const uint8_t *secret,
+                            struct err *e)
+{
+    uint64_t limit = clock_now() + o->limit_s * NSEC_PER_SEC;
+    int rc, pause_ms = FIRST_PAUSE_MS;
+    while ((rc = try_command(r, o, secret, e)) > 0 && wait_again(limit, &pause_ms)) {
+        log_debug("%s", e->text);
+        err_clear(e);
+    }
+    return rc == 0 ? 0 : -1;
+}
+
 int reach_main(int argc, char **argv)
 {
     struct reach_options o;
-    struct reach r = {.status = -1};
+    struct reach r;
     struct err e = ERR_INIT;
     uint8_t *secret = secret_new(TLS_SECRET_SIZE);
-    int rc = secret ? 0 : err_set(&e, ERR_MEMORY, "no memory for a key"), fd = -1;
+    int rc = secret ? 0 : err_set(&e, ERR_MEMORY, "no memory for a key");
     signal(SIGPIPE, SIG_IGN);
     if (rc == 0)
         rc = reach_options_read(&o, false, argc, argv, &e);
     if (rc == 0)
         rc = carrier_read_key(o.key_file, secret, &e);
-    if (rc == 0 && (fd = connect_host(&o, &e)) >= 0)
-        rc = carrier_open(&r.carrier, fd, secret, true, &e);
-    else
-        rc = -1;
+    if (rc == 0)
+        rc = run_within_limit(&r, &o, secret, &e);
     secret_free(secret, TLS_SECRET_SIZE);
-    if (rc == 0) {
-        rc = run_command(&r, &o, &e);
-        carrier_close(&r.carrier);
-    }
     if (rc == 0)
         return r.status;
     log_error("%s", e.text);

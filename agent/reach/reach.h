@@ -26,7 +26,7 @@ int reach_main(int argc, char **argv);
 /* `hvdagent wait`: runs the commands of whoever has the key, until the job has ended. Returns the exit
  * status: 0 when the last command had it, 1 when nobody came or the last command failed. */
 int wait_main(int argc, char **argv);
-/* One connection of wait_main, in a process of its own, which ends with it. Returns the exit status of the
- * command, or REACH_STRANGER. */
+/* One connection of wait_main, in a process of its own, which ends with it. *known is set when the other end
+ * has shown the key. Returns the exit status of the command, or REACH_STRANGER with *e. */
 #define REACH_STRANGER (-1)
-int wait_serve(int fd, const uint8_t *secret);
+int wait_serve(int fd, const uint8_t *secret, _Atomic bool *known, struct err *e);

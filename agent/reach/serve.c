@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -220,6 +221,7 @@ static void send_status(struct serve *s)
 
 static int run_command(struct serve *s, char *command, struct err *e)
 {
+    carrier_put(&s->carrier, CARRIER_RUNS, NULL, 0);
     if (start_command(s, command, e) < 0) {
         log_error("%s", e->text);
         s->status = 126;
@@ -234,23 +236,18 @@ static int run_command(struct serve *s, char *command, struct err *e)
     return s->status;
 }
 
-int wait_serve(int fd, const uint8_t *secret)
+int wait_serve(int fd, const uint8_t *secret, _Atomic bool *known, struct err *e)
 {
     static char command[CARRIER_BYTES_MAX + 1];
     struct serve s = {.end = {-1, -1, -1}, .status = -1, .child = {.pidfd = -1}};
-    struct err e = ERR_INIT;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     buf_init(&s.input, CARRIER_BYTES_MAX);
-    int rc = carrier_open(&s.carrier, fd, secret, false, &e);
-    if (rc == 0)
-        rc = read_command(&s, command, &e);
-    if (rc < 0) {
-        log_warning("a connection was refused: %s", e.text);
+    if (carrier_open(&s.carrier, fd, secret, false, e) < 0 || read_command(&s, command, e) < 0)
         return REACH_STRANGER;
-    }
-    return run_command(&s, command, &e);
+    atomic_store(known, true);
+    return run_command(&s, command, e);
 }

@@ -4,11 +4,13 @@
  *
  * The end: a command has ended, no other one runs, and none comes for --linger seconds; or nobody with the
  * key came within --limit seconds; or SIGTERM, which goes on to the commands. A stranger costs a process for
- * 10 s, and there are at most 64 processes. */
+ * 10 s at most, and there are 64 processes at most: then the oldest stranger has to go. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -22,19 +24,26 @@
 #include "common/net/net.h"
 
 #define PROCESSES_MAX  64
-#define STRANGER       254 /* exit status of a process that served one */
 #define STRANGERS_TOLD 20
 #define PROBE_S        15
+
+/* With the processes that serve connections. */
+struct shared {
+    _Atomic uint32_t strangers;
+    _Atomic bool known[PROCESSES_MAX]; /* no stranger */
+};
 
 struct waiter {
     const struct reach_options *o;
     int listener[2], listeners, signals;
     uint8_t secret[TLS_SECRET_SIZE];
     pid_t process[PROCESSES_MAX]; /* 0: none */
-    uint32_t processes, strangers;
+    uint64_t since[PROCESSES_MAX];
+    struct shared *shared;
+    uint32_t processes;
     int status;       /* of the last command; -1: none has come */
     uint64_t ends_at; /* unless something happens before */
-    bool terminated;
+    int terminated;   /* by this signal */
 };
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -66,18 +75,19 @@ static void close_listeners(const struct waiter *w)
         close(w->listener[i]);
 }
 
-static _Noreturn void serve_connection(struct waiter *w, int fd)
+static _Noreturn void serve_connection(struct waiter *w, uint32_t at, int fd)
 {
     struct err e = ERR_INIT;
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     close_listeners(w);
     close(w->signals);
-    if (w->strangers >= STRANGERS_TOLD)
-        log_init("hvdagent", LOG_ERROR);
     if (net_set_quiet_options(fd, PROBE_S, &e) < 0)
         log_debug("%s", e.text);
-    int status = wait_serve(fd, w->secret);
-    _exit(status == REACH_STRANGER ? STRANGER : status);
+    err_clear(&e);
+    int status = wait_serve(fd, w->secret, &w->shared->known[at], &e);
+    if (status == REACH_STRANGER && atomic_fetch_add(&w->shared->strangers, 1) < STRANGERS_TOLD)
+        log_warning("a connection was refused: %s", e.text);
+    _exit(status == REACH_STRANGER ? 1 : status);
 }
 
 static void accept_connection(struct waiter *w, int listener)
@@ -89,14 +99,29 @@ static void accept_connection(struct waiter *w, int listener)
         return;
     while (at < PROCESSES_MAX && w->process[at])
         at++;
+    if (at < PROCESSES_MAX)
+        atomic_store(&w->shared->known[at], false);
     pid_t pid = at < PROCESSES_MAX ? fork() : -1;
     if (pid == 0)
-        serve_connection(w, fd);
+        serve_connection(w, at, fd);
     if (pid > 0) {
         w->process[at] = pid;
+        w->since[at] = clock_now();
         w->processes++;
     }
     close(fd);
+}
+
+/* So that the next one has room. */
+static void end_oldest_stranger(const struct waiter *w)
+{
+    uint32_t oldest = PROCESSES_MAX;
+    for (uint32_t i = 0; i < PROCESSES_MAX; i++)
+        if (w->process[i] && !atomic_load(&w->shared->known[i]) &&
+            (oldest == PROCESSES_MAX || w->since[i] < w->since[oldest]))
+            oldest = i;
+    if (oldest < PROCESSES_MAX)
+        kill(w->process[oldest], SIGKILL);
 }
 
 /* ---- ends ---------------------------------------------------------------------------------------------- */
@@ -110,11 +135,8 @@ static void forget_process(struct waiter *w, pid_t pid, int status)
         return; /* a container's first process gets orphans */
     w->process[at] = 0;
     w->processes--;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == STRANGER) {
-        if (++w->strangers == STRANGERS_TOLD)
-            log_warning("%d connections were refused: no more is said of them", STRANGERS_TOLD);
+    if (!atomic_load(&w->shared->known[at]))
         return;
-    }
     w->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     w->ends_at = clock_now() + w->o->linger_s * NSEC_PER_SEC;
 }
@@ -127,7 +149,7 @@ static void take_signals(struct waiter *w)
     while (read(w->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGCHLD)
             continue;
-        w->terminated = true;
+        w->terminated = (int)info.ssi_signo;
         for (uint32_t i = 0; i < PROCESSES_MAX; i++)
             if (w->process[i])
                 kill(w->process[i], SIGTERM);
@@ -146,6 +168,8 @@ static void wait_for_commands(struct waiter *w)
     uint64_t now;
     while (!is_over(w, now = clock_now())) {
         bool more = w->processes < PROCESSES_MAX && !w->terminated;
+        if (w->processes == PROCESSES_MAX)
+            end_oldest_stranger(w);
         struct pollfd p[3] = {{.fd = w->signals, .events = POLLIN},
                               {.fd = more ? w->listener[0] : -1, .events = POLLIN},
                               {.fd = more && w->listeners > 1 ? w->listener[1] : -1, .events = POLLIN}};
@@ -173,7 +197,10 @@ static int open_signals(void)
 static int judge_end(const struct waiter *w)
 {
     if (w->terminated)
-        return 128 + SIGTERM;
+        return 128 + w->terminated;
+    uint32_t strangers = atomic_load(&w->shared->strangers);
+    if (strangers > STRANGERS_TOLD)
+        log_warning("%u connections were refused", strangers);
     if (w->status < 0)
         log_error("nobody who has the key came within %u s", w->o->limit_s);
     else if (w->status > 0)
@@ -193,6 +220,9 @@ int wait_main(int argc, char **argv)
     int rc = reach_options_read(&o, true, argc, argv, &e);
     if (rc == 0)
         rc = carrier_read_key(o.key_file, w->secret, &e);
+    w->shared = mmap(NULL, sizeof *w->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (rc == 0 && w->shared == MAP_FAILED)
+        rc = err_sys(&e, errno, "no memory");
     w->o = &o;
     w->status = -1;
     if (rc < 0 || listen_here(w, &e) < 0) {

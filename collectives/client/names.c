@@ -234,10 +234,10 @@ static int make_when_free(const struct team *team, const char *name, uint32_t ha
 
 /* ---- the order of calls -------------------------------------------------------------------------------- */
 
-/* A program uses the same names in the same order in every step, or one name again and again. So the tensor that
- * followed the latest one is tried first, and then the latest one, without a hash. NULL: the name is another
- * one. */
-static struct tensor *look_after(const struct tensor *latest, const struct team *team, const char *name,
+/* A program uses the same names in the same order in every step, or one name again and again. So the tensor
+ * that followed the latest one is tried first, and then the latest one, without a hash. NULL: the name is
+ * another one. */
+static struct tensor *look_after(struct tensor *latest, const struct team *team, const char *name,
                                  uint32_t *stamp)
 {
     struct tensor *t = latest ? atomic_load_explicit(&latest->ahead.follows, memory_order_acquire) : NULL;

@@ -122,9 +122,10 @@ bool leftovers_exist(const struct job *j);
 
 /* Keeps what a rank wrote, for hvdctl logs. */
 void status_keep_output(struct job *j, const struct frame *f);
-/* Asks all hosts what their ranks wait in; status_why tells the reason that follows from the answers and from
- * `where` (by rank), in a sentence; false: none is seen. */
-void status_ask_why(struct job *j);
+/* Asks all hosts what their ranks wait in, and calls `then` with the job when they have answered, or late.
+ * status_why tells the reason that follows from the answers and from `where` (by rank), in a sentence; false:
+ * none is seen. */
+void status_ask_why(struct job *j, void (*then)(void *job));
 bool status_why(struct job *j, Hvd__Where *const *where, char *text, size_t size);
 /* Ranks have waited for others for too long: all hosts are asked, and the reason is said when it is known. */
 void status_say_why(struct job *j);

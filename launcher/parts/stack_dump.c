@@ -24,6 +24,7 @@ struct stack_dump_state {
     Hvd__Where **rank;    /* NULL: not told */
     enum host_part *host; /* by index in plan.host */
     uint32_t asked, answers;
+    bool reasons; /* the hosts have said what their ranks wait in */
     size_t room;                /* for what they tell, in bytes */
     const struct host *no_tool; /* the first of them */
     uint32_t no_tools;
@@ -33,6 +34,20 @@ struct stack_dump_state {
 static struct stack_dump_state *state_of(const struct job *j)
 {
     return job_state(j, &part_stack_dump);
+}
+
+static void check_answers(struct job *j)
+{
+    const struct stack_dump_state *w = state_of(j);
+    if (j->fsm.state == JOB_INSPECTING && w->answers == w->asked && w->reasons)
+        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+}
+
+static void take_reasons(void *ctx)
+{
+    struct job *j = ctx;
+    state_of(j)->reasons = true;
+    check_answers(j);
 }
 
 void stack_dump_start(struct job *j)
@@ -53,9 +68,7 @@ void stack_dump_start(struct job *j)
         host_send(h, &m);
         host_expect(h);
     }
-    status_ask_why(j); /* the sessions answer that first */
-    if (w->asked == 0)
-        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+    status_ask_why(j, take_reasons);
 }
 
 /* Was it asked, and has it not said that this is all? */
@@ -91,8 +104,8 @@ static const char *on_inspected(struct job *j, struct host *h, const Hvd__Contro
     w->host[h->plan_index] = ANSWERED;
     if (!m->inspected->tool[0] && w->no_tools++ == 0)
         w->no_tool = h;
-    if (++w->answers == w->asked)
-        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+    w->answers++;
+    check_answers(j);
     return NULL;
 }
 

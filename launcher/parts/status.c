@@ -284,10 +284,13 @@ static void explain_stall(void *ctx)
         log_warning("hvdctl why %s shows where all ranks are", j->name);
 }
 
-void status_ask_why(struct job *j)
+void status_ask_why(struct job *j, void (*then)(void *job))
 {
-    if (state_of(j)->open)
-        on_refresh(j, STATUS_WHY);
+    struct status_state *s = state_of(j);
+    if (s->open)
+        status_server_refresh(&s->server, STATUS_WHY, then, j);
+    else
+        then(j);
 }
 
 bool status_why(struct job *j, Hvd__Where *const *where, char *text, size_t size)

@@ -79,7 +79,7 @@ mpi_launcher() { # PEER SIZE [HOSTS SLOTS]: into $launcher
         ;;
     mpich*)
         launcher=("${calm[@]}" mpiexec.hydra -n "$2")
-        [ "$1" = mpich ] || launcher=("${calm[@]}" "$MPICH5/bin/mpiexec.hydra" -n "$2")
+        [ "$1" = mpich ] || launcher=("${calm[@]}" "${MPICH5:-}/bin/mpiexec.hydra" -n "$2")
         [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")")
         ;;
     esac

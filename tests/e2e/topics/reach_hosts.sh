@@ -120,12 +120,38 @@ case_another_key_is_refused() {
     grep -q 'nobody who has the key came within 6 s' "$T/said" || fail "no reason for the end: $(cat "$T/said")"
 }
 
+# As a proxy does while the pod behind it is not ready.
+case_a_connection_that_is_closed_at_once_is_tried_again() {
+    keys
+    on 1 "$BUILD/tests/contain 20 1 /usr/bin/python3 -c '
+import socket
+s = socket.create_server((\"\", 7411))
+for i in range(3): s.accept()[0].close()' > /tmp/reach.strangers 2>&1; $BUILD/hvdagent wait --key-file $key --linger 1 > /tmp/reach.said 2>&1" &
+    sleep 0.5
+    run "$HVDRUN" -H node1:1 --rsh "$carried" echo here
+    expect_status 0
+    expect_out '^here$'
+    wait
+}
+
+slow_a_listener_that_says_nothing() {
+    keys
+    on 1 "$BUILD/tests/contain 30 1 /usr/bin/python3 -c '
+import socket, time
+s = socket.create_server((\"\", 7411))
+time.sleep(15)' > /tmp/reach.strangers 2>&1 &"
+    sleep 0.5
+    run "$HVDRUN" -H node1:1 --rsh "$carried" touch "$T/started"
+    expect_status 125
+    expect_err 'node1 says nothing at port 7411: is that hvdagent wait'
+}
+
 slow_strangers_do_not_stand_in_the_way() {
     keys
     waits 1 --linger 1
     on 1 "$BUILD/tests/contain 20 1 /usr/bin/python3 -c '
 import socket, time
-silent = [socket.create_connection((\"node1\", 7411)) for i in range(20)]
+silent = [socket.create_connection((\"node1\", 7411)) for i in range(80)]
 for s in silent[:10]: s.send(b\"GET / HTTP/1.1\r\n\r\n\" * 100)
 time.sleep(18)' > /tmp/reach.strangers 2>&1 &"
     sleep 1
