@@ -24,7 +24,7 @@ struct stack_dump_state {
     Hvd__Where **rank;    /* NULL: not told */
     enum host_part *host; /* by index in plan.host */
     uint32_t asked, answers;
-    bool reasons; /* the hosts have said what their ranks wait in */
+    bool reasons;               /* the hosts have said what their ranks wait in */
     size_t room;                /* for what they tell, in bytes */
     const struct host *no_tool; /* the first of them */
     uint32_t no_tools;
