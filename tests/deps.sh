@@ -66,6 +66,7 @@ for group in "${@:-build}"; do
         need_program script bsdutils
         need_program eu-stack elfutils
         need_program gdb gdb
+        need_program iptables iptables
         need_program curl curl
         need_program man man-db
         need_program pgrep procps

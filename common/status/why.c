@@ -143,6 +143,33 @@ static void add_ranks(struct why_look *l, const Hvd__JobStatus *s)
     }
 }
 
+static bool is_of(const struct why_rank *r, const char *host)
+{
+    return r->host && host && strcmp(r->host, host) == 0;
+}
+
+/* The rank whose host, which is not that one, sends most again; NULL: no rank of another host has told. */
+static const struct why_rank *find_resender(const struct why_job *job, const char *but)
+{
+    const struct why_rank *most = NULL;
+    for (uint32_t i = 0; i < job->size; i++)
+        if (job->rank[i].host && !is_of(&job->rank[i], but) &&
+            (!most || job->rank[i].use.resent > most->use.resent))
+            most = &job->rank[i];
+    return most;
+}
+
+/* A packet that is lost on its way to a host is sent again by another one. */
+static void add_losses(struct why_job *job)
+{
+    const struct why_rank *most = find_resender(job, NULL);
+    const struct why_rank *second = most ? find_resender(job, most->host) : NULL;
+    for (uint32_t i = 0; most && i < job->size; i++) {
+        const struct why_rank *other = is_of(&job->rank[i], most->host) ? second : most;
+        job->rank[i].use.lost_to = other ? other->use.resent : 0;
+    }
+}
+
 static void add_counts(const Hvd__JobStatus *s, uint64_t *operations, uint64_t *bytes)
 {
     for (size_t i = 0; s->counters && i < s->counters->n_collective; i++)
@@ -255,6 +282,7 @@ static int fill_job(struct why_look *l, struct err *e)
         if (is_silent(s))
             j->silent[j->silents++] = s->host;
     }
+    add_losses(j);
     for (size_t i = 0; i < l->before.count; i++)
         add_counts(l->before.host[i], &operations, &bytes);
     bool compared = l->before.count > 0;

@@ -17,6 +17,7 @@ struct why_use {
     double delayed;   /* ready, without a processor */
     double throttled; /* held back by a limit of its cgroups; of several processors the sum */
     double resent;    /* segments a second that its host sends to others again */
+    double lost_to;   /* the most that another host of the job sends again; it may be to this host */
     double hot;       /* its host's processors were slower because of heat */
     double heats;     /* a second: so often that began */
     int nice;

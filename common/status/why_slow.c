@@ -105,6 +105,9 @@ void why_explain_slowness(const struct why_use *use, char *text, size_t size)
         snprintf(text, size, "%s", scarcity);
     else if (use->resent >= RESENT_LEAST)
         snprintf(text, size, "its host's links lose packets (%.0f a second are sent again)", use->resent);
+    else if (use->lost_to >= RESENT_LEAST)
+        snprintf(text, size, "links of the job lose packets (another host sends %.0f a second again)",
+                 use->lost_to);
     else
         snprintf(text, size, "it waits for something else (%.0f %% of a processor)", 100 * use->computes);
 }

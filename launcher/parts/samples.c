@@ -38,6 +38,7 @@ struct row {
 /* The use of a rank, as its session told it last. */
 struct rank_use {
     uint64_t time, cpu_ms, delay_ms, throttled_ms, read_kib, resent, operations, heats, hot_ms;
+    double lost;                  /* segments a second that its host has sent again */
     char reason[WHY_REASON + 40]; /* words for its state between the last two messages */
 };
 
@@ -207,8 +208,20 @@ static double growth_of(uint64_t now, uint64_t before)
     return now > before ? (double)(now - before) : 0;
 }
 
+/* Of another host, as it was told last. */
+static double lost_elsewhere(const struct job *j, const struct host *h)
+{
+    const struct samples_state *s = state_of(j);
+    double most = 0;
+    for (uint32_t i = 0; i < j->plan.size; i++)
+        if (s->use[i].lost > most && j->plan.rank[i].host != h->plan_index)
+            most = s->use[i].lost;
+    return most;
+}
+
 /* Since the word before, or since the start of the rank. */
-static void note_use(const struct job *j, const struct host *h, const Hvd__Usage *u, const Hvd__Samples *told)
+static void note_use(const struct job *j, const struct host *h, const Hvd__Usage *u, const Hvd__Samples *told,
+                     double lost_to)
 {
     struct samples_state *s = state_of(j);
     struct rank_use *before = &s->use[u->rank];
@@ -223,8 +236,10 @@ static void note_use(const struct job *j, const struct host *h, const Hvd__Usage
                               .delayed = growth_of(u->delay_ms, before->delay_ms) / ms,
                               .throttled = growth_of(u->throttled_ms, before->throttled_ms) / ms,
                               .resent = growth_of(told->resent, before->resent) * 1e3 / ms,
+                              .lost_to = lost_to,
                               .hot = growth_of(hot_ms, before->hot_ms) / ms,
                               .heats = growth_of(heats, before->heats) * 1e3 / ms};
+        before->lost = use.resent;
         why_add_handicap(&use, u->handicap);
         why_explain_slowness(&use, before->reason, sizeof before->reason);
         if (mib >= 1)
@@ -271,8 +286,9 @@ static const char *on_samples(struct job *j, struct host *h, const Hvd__Control 
         note_seen(mine, h, told->arrival[i]);
         add_arrival(j, h, told->arrival[i], members);
     }
+    double lost_to = s->row && told->n_usage > 0 ? lost_elsewhere(j, h) : 0;
     for (size_t i = 0; s->row && i < told->n_usage; i++)
-        note_use(j, h, told->usage[i], told);
+        note_use(j, h, told->usage[i], told, lost_to);
     history_note(j, h, told);
     return NULL;
 }

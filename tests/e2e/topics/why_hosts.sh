@@ -81,3 +81,15 @@ END
     "$CTL" kill recv > /dev/null
     stop_status
 }
+
+# A part of the packets that come to the second host is dropped there.
+case_a_link_that_loses_packets() {
+    needs_kind ns
+    on 2 'command -v iptables > /dev/null' || skip 'no iptables here (apt-get install iptables)'
+    on 2 'iptables -A INPUT -i eth0 -p tcp ! --dport 22 -m statistic --mode random --probability 0.05 -j DROP' || skip 'the kernel drops no packets at random'
+    start --job-name lossy -np 4 -H "$H1:2,$H2:2" "$CULPRIT" healthy 0
+    until_out 20 ready 4
+    until_true 25 found lossy "; rank [0-3] on ($H1|$H2) is (always|often) late: .*links( of the job)? lose packets" || fail "$(cat "$T/shown" "$T/shown.err")"
+    "$CTL" kill lossy > /dev/null
+    stop_status
+}

@@ -269,6 +269,8 @@ START_TEST(ranks_that_are_slow)
          "it waits for something else (10 % of a processor)"},
         {{.computes = 0.1, .delayed = 0.01, .resent = 70},
          "its host's links lose packets (70 a second are sent again)"},
+        {{.computes = 0.1, .delayed = 0.01, .resent = 0.5, .lost_to = 40},
+         "links of the job lose packets (another host sends 40 a second again)"},
         {{.computes = 0.3, .delayed = 0.6, .throttled = 0.62},
          "a limit of its cgroup (cpu.max) holds it back 62 % of the time"},
         {{.computes = 0.3, .delayed = 0.6, .nice = 19},
