@@ -88,7 +88,7 @@ enum job_timer {
     JOB_TIMER_PATIENCE,    /* ranks still run after ^C: the user is told for how long */
     JOB_TIMER_DNS,         /* hosts without an address are collected for one message */
     JOB_TIMER_HEARTBEAT,
-    JOB_TIMER_MOMENT, /* the state has a limited time; job.c and job_ending.c say which */
+    JOB_TIMER_MOMENT, /* the state has a limited time; job.c, job_ending.c and stack_dump.c say which */
     JOB_TIMER_RANK_ENDS,
     JOB_TIMER_SWEEP,
     JOB_TIMERS

@@ -14,6 +14,7 @@
 
 /* The time of a session is shorter than the wait of the job, for the way there and back. */
 #define SESSION_MS (STACK_DUMP_MS - 700)
+#define REASONS_MS 300
 #define LINES_MAX  38
 #define WHY_TEXT   1400
 #define RANK_MAX   ((size_t)256 << 10) /* bytes of memory of one rank: no host takes the room of the others */
@@ -36,11 +37,20 @@ static struct stack_dump_state *state_of(const struct job *j)
     return job_state(j, &part_stack_dump);
 }
 
+static void end_look(struct job *j)
+{
+    if (j->fsm.state == JOB_INSPECTING)
+        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+}
+
+/* Hosts that have told where their ranks are tell the reasons soon, or not at all. */
 static void check_answers(struct job *j)
 {
     const struct stack_dump_state *w = state_of(j);
-    if (j->fsm.state == JOB_INSPECTING && w->answers == w->asked && w->reasons)
-        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+    if (w->answers == w->asked && w->reasons)
+        end_look(j);
+    else if (w->answers == w->asked && j->fsm.state == JOB_INSPECTING)
+        job_timer_start(j, JOB_TIMER_MOMENT, REASONS_MS, end_look);
 }
 
 static void take_reasons(void *ctx)
