@@ -207,7 +207,7 @@ case_others_ask_too() {
     looker=$!
     sleep 2
     for i in 1 2 3 4 5 6; do
-        found beside "^3 ranks wait $waits (computes|is running)" || break
+        found beside "^3 ranks wait $waits (computes|is running|is ready and has no processor)" || break
     done
     kill "$looker"
     wait "$looker" 2> /dev/null
