@@ -23,7 +23,7 @@ int reach_options_read(struct reach_options *o, bool waits, int argc, char **arg
 /* `hvdagent reach`: runs a command on a host where `hvdagent wait` waits. Returns the exit status: the
  * command's; 255 without a connection, as ssh does. */
 int reach_main(int argc, char **argv);
-/* `hvdagent wait`: runs the commands of whoever has the key, until the job has ended. Returns the exit
+/* `hvdagent wait`: runs the commands that come with the key, until the job has ended. Returns the exit
  * status: 0 when the last command had it, 1 when nobody came or the last command failed. */
 int wait_main(int argc, char **argv);
 /* One connection of wait_main, in a process of its own, which ends with it. *known is set when the other end

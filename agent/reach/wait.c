@@ -59,14 +59,16 @@ static int listen_on(struct waiter *w, const char *text, struct err *e)
     return fd < 0 ? -1 : 0;
 }
 
-/* A host may lack either kind of addresses. */
+/* A host may lack either kind of addresses. If IPv4 fails, a line says so: the port may be taken. */
 static int listen_here(struct waiter *w, struct err *e)
 {
     struct err ignored = ERR_INIT;
     if (w->o->address)
         return listen_on(w, w->o->address, e);
-    int rc = listen_on(w, "0.0.0.0", e);
-    return listen_on(w, "::", rc == 0 ? &ignored : &(struct err){0}) < 0 ? rc : 0;
+    int v4 = listen_on(w, "0.0.0.0", e), v6 = listen_on(w, "::", &ignored);
+    if (v4 < 0 && v6 == 0)
+        log_warning("%s; listening with IPv6 alone", e->text);
+    return v4 < 0 && v6 < 0 ? -1 : 0;
 }
 
 static void close_listeners(const struct waiter *w)
@@ -202,7 +204,7 @@ static int judge_end(const struct waiter *w)
     if (strangers > STRANGERS_TOLD)
         log_warning("%u connections were refused", strangers);
     if (w->status < 0)
-        log_error("nobody who has the key came within %u s", w->o->limit_s);
+        log_error("no hvdrun with the key came within %u s", w->o->limit_s);
     else if (w->status > 0)
         log_error("the last command ended with status %d", w->status);
     return w->status != 0;

@@ -66,11 +66,15 @@ case_hvdrun_may_come_first() {
     for host in 1 2; do waited $host 5; done
 }
 
-case_the_end_of_hvdrun_ends_all() {
+begin_job() { # its two workers run
     keys
     for host in 1 2; do waits $host --linger 1; done
     start -H node1:1,node2:1 --rsh "$carried" sh -c 'echo $RANK ready; exec sleep 61.25'
     until_out 10 'ready' 2
+}
+
+case_the_end_of_hvdrun_ends_all() {
+    begin_job
     kill -KILL $pid
     wait $pid
     for host in 1 2; do
@@ -81,10 +85,7 @@ case_the_end_of_hvdrun_ends_all() {
 }
 
 case_a_connection_that_is_lost_ends_its_host() {
-    keys
-    for host in 1 2; do waits $host --linger 1; done
-    start -H node1:1,node2:1 --rsh "$carried" sh -c 'echo $RANK ready; exec sleep 61.25'
-    until_out 10 'ready' 2
+    begin_job
     kill -KILL "$(pgrep -P $pid -f "key node2")"
     stop_status
     expect_status 125
@@ -93,10 +94,7 @@ case_a_connection_that_is_lost_ends_its_host() {
 }
 
 case_sigterm_ends_the_job() {
-    keys
-    for host in 1 2; do waits $host --linger 1; done
-    start -H node1:1,node2:1 --rsh "$carried" sh -c 'echo $RANK ready; exec sleep 60'
-    until_out 10 'ready' 2
+    begin_job
     on 2 'kill $(pgrep -o -x hvdagent)'
     stop_status
     [ "$status" != 0 ] || fail 'hvdrun takes that for success'
@@ -117,7 +115,7 @@ case_another_key_is_refused() {
     waited 1 10
     expect_status 1
     grep -q 'a connection was refused' "$T/said" || fail 'the host says nothing of the stranger'
-    grep -q 'nobody who has the key came within 6 s' "$T/said" || fail "no reason for the end: $(cat "$T/said")"
+    grep -q 'no hvdrun with the key came within 6 s' "$T/said" || fail "no reason for the end: $(cat "$T/said")"
 }
 
 # As a proxy does while the pod behind it is not ready.
