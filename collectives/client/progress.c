@@ -27,6 +27,7 @@
 #define LOOKS_FIRST    50      /* about 2 us; for ranks that each have a processor */
 #define LOOKS          10      /* of theirs after each yield; where they share processors one is enough */
 #define YIELD_NS       1000000 /* yields for so long: many times as long as a sleep costs */
+#define APART_NS       6000000 /* the same, for ranks of a host that each have a processor (patience.h) */
 #define YIELDS_PATIENT 150     /* then what chunks_pick leaves to other ranks at first is taken, too */
 #define CROWD_PATIENT  15      /* the same, where ranks share processors */
 #define SPIN_NS        30000   /* without yields: as long as it takes to be woken */
@@ -360,7 +361,7 @@ static bool is_beside_engine(void)
 /* Yields its processor between looks, while that pays. true: the operation has moved. */
 static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
 {
-    uint64_t now = clock_now(), until = now + YIELD_NS;
+    uint64_t now = clock_now(), until = now + (client.crowd == 1 && !far ? APART_NS : YIELD_NS);
     uint32_t patient_until = client.crowd == 1 ? YIELDS_PATIENT : CROWD_PATIENT;
     for (uint32_t yields = 1; now < until && patience_has(&patience, now); yields++) {
         uint64_t before = now;

@@ -33,7 +33,7 @@ void bench_free(const struct options *o, void *memory)
 
 static int iterations_for(size_t bytes)
 {
-    return bytes <= 65536 ? 20000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
+    return bytes <= 65536 ? 200000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
 }
 
 /* Times `n` iterations into us[], the slowest rank's; us[n] is all of it, barriers included. */
@@ -108,7 +108,7 @@ void bench_measure(const struct options *o, const struct measurement *m)
     const double limit_us = o->limit_ms * 1e3;
     int n = o->iterations > 0 ? o->iterations : m->iterations > 0 ? m->iterations : iterations_for(m->bytes);
     const int most = n;
-    const int warmup = o->warmup >= 0 ? o->warmup : n / 20 + 2;
+    const int warmup = o->warmup >= 0 ? o->warmup : (n < 20000 ? n : 20000) / 20 + 2;
     double *us = calloc((size_t)(n > warmup ? n : warmup) + 1, sizeof *us), loop_us;
 
     if (us == NULL)

@@ -7,7 +7,7 @@
 # floor_readv, floor_wire, exchange.
 # Names python_... and c10d_... are programs of python.sh and torch.sh, which print lines for several columns.
 
-limit_ms=${BENCH_LIMIT_MS:-60}
+limit_ms=${BENCH_LIMIT_MS:-120}
 fewest=9 # runs of a command
 [ -z "${BENCH_SECONDS:-}" ] || fewest=1
 kept=${BENCH_KEEP:-$scratch/lines}

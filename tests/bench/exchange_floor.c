@@ -20,7 +20,7 @@
 
 #include "tests/bench/floor.h"
 
-#define ITERATIONS 2000
+#define ITERATIONS 10000
 
 /* Each counts the rounds that were asked for, or done. */
 struct shared {

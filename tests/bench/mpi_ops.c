@@ -240,9 +240,9 @@ static double *measure(const struct op *op, const struct plan *plan, int *iterat
 {
     const size_t bytes = elements(plan) * sizeof(float);
     struct buffers b = buffers_of(op, elements(plan));
-    int n = bytes <= 65536 ? 20000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
+    int n = bytes <= 65536 ? 200000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
     const int most = n;
-    const int warmup = n / 20 + 2;
+    const int warmup = (n < 20000 ? n : 20000) / 20 + 2;
     double *us = calloc((size_t)n + 1, sizeof *us);
     double took; /* by one */
 

@@ -10,7 +10,7 @@
 #   BENCH_SECONDS=60       about so long for each table (by default each has its own time), with one run of each command at least
 #   BENCH_WITH='chrt -r 20'    starts what is timed with it, on a busy machine (as root); MPICH with more ranks than processors never
 #                          runs with real-time priority: its ranks spin, and the one that they wait for cannot run
-#   BENCH_LIMIT_MS=60      about so long for each line of the engine's parts
+#   BENCH_LIMIT_MS=120     about so long for each line of the engine's parts
 #   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 3 4 8, or 2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
 #   PYTHON=.../python      another Python than Debian's, with the torch that is to be measured
 #   BENCH_KEEP=DIRECTORY   keeps their lines of JSON there, and takes what it finds there into the medians

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define RANKS_MAX      64
-#define ITERATIONS_MAX 2000
+#define ITERATIONS_MAX 50000
 #define BLOCK          1024       /* floats summed at a time: they stay in the first-level cache */
 #define PIECE          (64 << 10) /* floats of each process copied at a time */
 
@@ -208,7 +208,8 @@ static void sum(int rank, float *mine, size_t count)
 static void bench_size(int rank, size_t bytes)
 {
     static double us[ITERATIONS_MAX];
-    const int n = bytes <= 65536        ? 2000
+    const int n = bytes <= 4096         ? ITERATIONS_MAX / (crowded ? 5 : 1)
+                  : bytes <= 65536      ? ITERATIONS_MAX / 5
                   : bytes <= (1 << 20)  ? 400
                   : bytes <= (16 << 20) ? 60
                   : bytes <= (64 << 20) ? 10
