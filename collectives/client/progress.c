@@ -121,6 +121,7 @@ static void end_sized(struct tensor *t)
 static void open_local(struct tensor *t)
 {
     struct tensor_resolver resolver = {arena_resolve, NULL};
+    tensor_claim_next(&t->view);
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
     if (status != HVD_SUCCESS && !tensor_still_here(&t->view))
         return; /* the ranks disagree about another operation; this operation will not complete any more */

@@ -88,6 +88,7 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     uint8_t details = details_place(op, where, entry->place);
     v->own.capacity = where->capacity;
     v->own.is_brief = details == SHM_BRIEF;
+    v->own.small = op->kind == SHM_ALLREDUCE && details == 0 ? where->payload : NULL;
     if (details == SHM_DETAILED)
         tensor_body(v, v->me)->details =
             (struct shm_details){op->row,         op->prescale,       op->postscale,
@@ -113,6 +114,25 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     atomic_store(&entry->sequence, v->sequence);
 }
 
+/* Asks for a line that this processor will write. No fault, and no effect but in time. */
+static void claim_line(const volatile void *line)
+{
+#ifdef __x86_64__
+    __asm__ volatile("prefetchw %0" : : "m"(*(const volatile char *)line));
+#else
+    __builtin_prefetch((const void *)(uintptr_t)line, 1);
+#endif
+}
+
+void tensor_claim_next(const struct tensor_view *v)
+{
+    const uint8_t *payload = v->member_slot[v->me]->body[(v->sequence + 1) & 1].payload;
+    bool writes_payload = v->place == SHM_INLINE && v->bytes > SHM_SMALL_MAX;
+    claim_line(tensor_entry_at(v, v->me, v->sequence + 1));
+    for (size_t at = 0; writes_payload && at < v->bytes; at += SHM_LINE)
+        claim_line(payload + at);
+}
+
 uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
 {
     return tensor_entry(v, member)->out;
@@ -121,7 +141,8 @@ uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
 bool tensor_arrived(struct tensor_view *v)
 {
     uint32_t members = v->team->members;
-    while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
+    while (v->seen < members &&
+           (v->seen == v->me || atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence))
         v->seen++;
     return v->seen == members && ((v->place == SHM_INLINE && !op_is_ragged(v->op.kind)) || stream_settled(v));
 }
