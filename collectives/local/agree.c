@@ -334,8 +334,8 @@ static int plan_work(struct tensor_view *v, const char *name, char *text, size_t
 }
 
 /* The fast way for small elements: every entry is, word for word, what I have published and checked before.
- * Only what `mine` of those kinds uses is found. My own lines are not read again: another member's look may have
- * taken them from my processor's cache. */
+ * Only what `mine` of those kinds uses is found. My own lines are not read again: another member's look may
+ * have taken them from my processor's cache. */
 static bool open_alike(struct tensor_view *v)
 {
     uint8_t place = v->own.is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;

@@ -14,7 +14,7 @@
 struct tensor_own {
     const void *in;
     void *out;
-    const void *small; /* elements of a small allreduce, which its entry holds too; NULL: only the entry does */
+    const void *small; /* elements of a small allreduce, which its entry holds too; NULL: only that does */
     uint64_t capacity;
     bool is_brief; /* its entry (SHM_BRIEF) */
 };

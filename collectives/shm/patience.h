@@ -12,9 +12,9 @@
  * leaves such ranks where they are, since they never sleep. So after some such waits the thread sleeps once:
  * it is woken on an idle processor, if there is one. If that did not help, the thread moves by itself.
  *
- * A rank that shares its processor with a stranger is away for a slice of 3 to 4 ms at a time. If the other rank
- * slept meanwhile, that rank's processor would go idle. Then the kernel would bring both ranks together there.
- * So a rank with a processor of its own yields for longer than a slice before the rank sleeps. */
+ * A rank that shares its processor with a stranger is away for a slice of 3 to 4 ms at a time. If the other
+ * rank slept meanwhile, that rank's processor would go idle. Then the kernel would bring both ranks together
+ * there. So a rank with a processor of its own yields for longer than a slice before the rank sleeps. */
 #pragma once
 
 #include <stdbool.h>
