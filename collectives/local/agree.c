@@ -338,9 +338,10 @@ static int plan_work(struct tensor_view *v, const char *name, char *text, size_t
  * have taken them from my processor's cache. */
 static bool open_alike(struct tensor_view *v)
 {
-    uint8_t place = v->own.is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;
-    if (v->me >= v->team->members || v->place != SHM_INLINE ||
-        (op_scatters(v->op.kind) && !v->own.is_brief) || __builtin_expect(v->op.device, 0))
+    uint8_t place = v->own.place;
+    bool is_brief = (place & SHM_BRIEF) != 0;
+    if (v->me >= v->team->members || (place & ~SHM_BRIEF) != SHM_INLINE ||
+        (op_scatters(v->op.kind) && !is_brief))
         return false;
     for (uint32_t i = 0; i < v->team->members; i++) {
         const volatile struct shm_entry *entry = tensor_entry(v, i);
@@ -350,7 +351,7 @@ static bool open_alike(struct tensor_view *v)
         if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
             entry->place != place || entry->root != v->op.root || entry->set != v->op.set ||
             entry->count != v->op.count ||
-            (v->own.is_brief && (entry->in != v->op.row || entry->out != v->own.capacity)))
+            (is_brief && (entry->in != v->op.row || entry->out != v->own.capacity)))
             return false;
     }
     return true;

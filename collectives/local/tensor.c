@@ -54,7 +54,7 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
         free(v->scratch);
         v->scratch = NULL;
     }
-    v->place = 0;
+    v->place = v->own.place = 0;
     v->chunks =
         (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
 }
@@ -71,6 +71,14 @@ static uint8_t details_place(const struct tensor_op *op, const struct tensor_whe
                                                                                             : SHM_DETAILED;
 }
 
+/* What the entry's `place` says beside `place` and the details. */
+static uint8_t flags_of(const struct tensor_op *op, const struct tensor_where *where)
+{
+    uint8_t device = op->device == OP_EITHER ? SHM_DEVICE | SHM_EITHER : SHM_DEVICE;
+    return (uint8_t)((where->is_private ? SHM_PRIVATE : 0) | (where->is_streamed ? SHM_STREAMED : 0) |
+                     (op->device ? device : 0));
+}
+
 void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const struct tensor_where *where)
 {
     struct shm_entry *entry = tensor_entry(v, v->me);
@@ -82,12 +90,12 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->kind = op->kind;
     entry->dtype = op->dtype;
     entry->op = op->op;
-    entry->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
-    if (where->payload && entry->place == SHM_INLINE)
+    v->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
+    if (where->payload && v->place == SHM_INLINE)
         memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
-    uint8_t details = details_place(op, where, entry->place);
+    uint8_t details = details_place(op, where, v->place);
     v->own.capacity = where->capacity;
-    v->own.is_brief = details == SHM_BRIEF;
+    v->own.place = v->place | details | flags_of(op, where);
     v->own.small = op->kind == SHM_ALLREDUCE && details == 0 ? where->payload : NULL;
     if (details == SHM_DETAILED)
         tensor_body(v, v->me)->details =
@@ -95,22 +103,15 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
                                  op->group,       op->compression,    where->capacity,
                                  where->table_at, where->table_place, where->recv_counts_at};
     v->op = *op;
-    v->place = entry->place;
-    entry->place |= details;
     v->own.in = where->own_in;
     v->own.out = where->own_out;
-    if (where->is_private)
-        entry->place |= SHM_PRIVATE;
-    if (where->is_streamed)
-        entry->place |= SHM_STREAMED;
-    if (op->device)
-        entry->place |= op->device == OP_EITHER ? SHM_DEVICE | SHM_EITHER : SHM_DEVICE;
     v->bytes = bytes;
+    entry->place = v->own.place;
     entry->root = op->root;
     entry->set = op->set;
     entry->count = op->count;
-    entry->in = v->own.is_brief ? op->row : where->in;
-    entry->out = v->own.is_brief ? where->capacity : where->out;
+    entry->in = details == SHM_BRIEF ? op->row : where->in;
+    entry->out = details == SHM_BRIEF ? where->capacity : where->out;
     atomic_store(&entry->sequence, v->sequence);
 }
 
@@ -141,8 +142,8 @@ uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
 bool tensor_arrived(struct tensor_view *v)
 {
     uint32_t members = v->team->members;
-    while (v->seen < members &&
-           (v->seen == v->me || atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence))
+    while (v->seen < members && ((v->seen == v->me && v->own.place != 0) ||
+                                 atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence))
         v->seen++;
     return v->seen == members && ((v->place == SHM_INLINE && !op_is_ragged(v->op.kind)) || stream_settled(v));
 }

@@ -16,7 +16,7 @@ struct tensor_own {
     void *out;
     const void *small; /* elements of a small allreduce, which its entry holds too; NULL: only that does */
     uint64_t capacity;
-    bool is_brief; /* its entry (SHM_BRIEF) */
+    uint8_t place; /* as its entry says; 0: the operation is not published */
 };
 
 /* The state of pipeline.c and pipeline_copy.c. */
