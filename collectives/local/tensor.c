@@ -71,7 +71,7 @@ static uint8_t details_place(const struct tensor_op *op, const struct tensor_whe
                                                                                             : SHM_DETAILED;
 }
 
-/* What the entry's `place` says beside `place` and the details. */
+/* The flags of the entry's `place`, beside `place` itself and the details. */
 static uint8_t flags_of(const struct tensor_op *op, const struct tensor_where *where)
 {
     uint8_t device = op->device == OP_EITHER ? SHM_DEVICE | SHM_EITHER : SHM_DEVICE;
