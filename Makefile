@@ -1,5 +1,5 @@
 # hvdrun: one Makefile for everything. `make help` lists the targets; all that is made lies in $(BUILD).
-VERSION  := 0.1.0
+VERSION  := 0.2.0
 SONAME   := libhvd.so.$(firstword $(subst ., ,$(VERSION)))
 BUILD    ?= build
 # Its absolute path names the same targets, so that each knows the headers which the other was built with.

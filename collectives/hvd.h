@@ -74,7 +74,7 @@ extern "C" {
 
 /* The version of this header. hvd_version() is the version of the library that the program runs with. */
 #define HVD_VERSION_MAJOR 0
-#define HVD_VERSION_MINOR 1
+#define HVD_VERSION_MINOR 2
 
 /* Results of calls. Negative means failure. Later versions may add statuses. */
 typedef enum hvd_status {
