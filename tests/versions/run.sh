@@ -130,7 +130,7 @@ case_hvdctl_of_another_release() {
     local ctl run name
     for ctl in this "$other"; do
         for run in this "$other"; do
-            name=$ctl-under-$run-$$
+            name=${ctl//./-}-under-${run//./-}-$$
             timeout 60 "$state/$run/usr/bin/hvdrun" --job-name "$name" -np 2 "$state/this/tree/build/examples/train" --steps 100000 > "$T/out" 2> "$T/err" &
             for _ in $(seq 100); do grep -q 'step 2 ' "$T/out" && break; sleep 0.1; done
             ask "$ctl" "^$name.* 2/2 running" ps
