@@ -30,7 +30,9 @@
 #define BACKEND_IN_FLIGHT_MAX 16
 
 /* Bytes of one frame: of data that may come before its operation begins, and of any other. */
+#ifndef BACKEND_EAGER_MAX
 #define BACKEND_EAGER_MAX (1024u << 10)
+#endif
 #define BACKEND_PIECE_MAX (1u << 20)
 
 /* Limits of the word that names an operation between hosts. */

@@ -4,7 +4,7 @@ SIM_ENGINE := $(filter-out collectives/engine/main.c,$(ENGINE_SRC))
 SIM_SRC    := $(wildcard tests/sim/*.c)
 SIM        := $(BUILD)/tests/sim $(BUILD)/tests/sim-many $(BUILD)/tests/libhvd-sim.so
 SIM_CALLS  := mmap munmap reduce_range syscall sched_yield epoll_wait socket memfd_create close connect write sendmsg recvmsg getsockopt \
-              getenv sysconf sched_getaffinity
+              getenv sysconf sched_getaffinity sched_getcpu
 sim_wrap   := $(addprefix -Wl$(comma)--wrap=,$(SIM_CALLS))
 sim_obj     = $(patsubst %.c,$(BUILD)/obj/simulated/%.o,$(1))
 

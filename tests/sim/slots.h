@@ -9,5 +9,6 @@
 
 #define STREAM_PIECE       4096u
 #define STREAM_LEAST       8192u
-#define STREAM_LEAST_FAR   (16u << 10)
+#define BACKEND_EAGER_MAX  (16u << 10)
+#define STREAM_LEAST_FAR   (BACKEND_EAGER_MAX + 64)
 #define STREAM_LEAST_SIZED 4096u

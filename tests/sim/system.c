@@ -444,3 +444,10 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
         CPU_SET(i, set);
     return 0;
 }
+
+/* Where a fiber runs: as the kernel pleases, among a few, so that a rank is beside its engine now and then. */
+int __wrap_sched_getcpu(void);
+int __wrap_sched_getcpu(void)
+{
+    return job.crowded ? 0 : (int)chance_below(&sim_timing, 4);
+}

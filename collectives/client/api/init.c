@@ -141,7 +141,9 @@ static int connect_engine(const char *path)
     setsockopt(client.socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (connect(client.socket, (struct sockaddr *)&address,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + 1)) != 0)
-        return fail(HVD_ERR_SYSTEM, "cannot connect to the job's engine at %s: %s", path, strerror(errno));
+        return fail(errno == ECONNREFUSED ? HVD_ERR_ENGINE : HVD_ERR_SYSTEM,
+                    "cannot connect to the job's engine at %s: %s%s", path, strerror(errno),
+                    errno == ECONNREFUSED ? ": the engine has gone" : "");
     return HVD_SUCCESS;
 }
 

@@ -272,6 +272,9 @@ static uint64_t packed_so_far(void *ctx)
     return ((const struct run *)ctx)->packed;
 }
 
+/* An eager allreduce sends all elements at once; those of a streamed one are not there yet. */
+_Static_assert(STREAM_LEAST_FAR > BACKEND_EAGER_MAX, "no streamed allreduce is eager");
+
 void run_start_network(struct run *run, uint64_t count)
 {
     const struct tensor_op *op = &run->view->op;
