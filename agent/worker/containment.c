@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,22 +201,32 @@ void containment_kill(const char *path)
         close(fd);
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)at;
+    return type == FTW_DP ? rmdir(path) : 0;
+}
+
+/* With the cgroups below it, which a container makes there: those first. */
+static int remove_tree(const char *path)
+{
+    return nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT ? 0 : -1;
+}
+
 int containment_remove(const char *path, unsigned ms)
 {
     char file[CONTAINMENT_PATH_MAX + 16];
-    if (!path[0])
-        return 0;
-    if (rmdir(path) == 0 || errno == ENOENT)
+    if (!path[0] || remove_tree(path) == 0)
         return 0;
     /* cgroup.events tells by POLLPRI when the last process has left. */
     snprintf(file, sizeof file, "%s/cgroup.events", path);
     struct pollfd p = {.fd = open(file, O_RDONLY | O_CLOEXEC), .events = POLLPRI};
     char text[128];
-    if (p.fd >= 0 && read(p.fd, text, sizeof text) > 0 && rmdir(path) < 0 && errno == EBUSY)
+    if (p.fd >= 0 && read(p.fd, text, sizeof text) > 0 && remove_tree(path) < 0 && errno == EBUSY)
         (void)poll(&p, 1, (int)ms);
     if (p.fd >= 0)
         close(p.fd);
-    return rmdir(path) == 0 || errno == ENOENT ? 0 : -1;
+    return remove_tree(path);
 }
 
 /* Is this directory a cgroup of such a job? <prefix><job>-<host index> */

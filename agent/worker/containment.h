@@ -46,7 +46,7 @@ void containment_close(struct containment *c);
 
 /* SIGKILL to all in the cgroup at `path`; nothing when the path is empty. */
 void containment_kill(const char *path);
-/* Removes the empty cgroup, waiting at most `ms` for the kernel to let go of its last process. -1 when it
+/* Removes the empty cgroup and those below it, waiting at most `ms` for the kernel to let go of the last process. -1 when it
  * stays. */
 int containment_remove(const char *path, unsigned ms);
 

@@ -50,6 +50,24 @@ START_TEST(cgroup_places)
 }
 END_TEST
 
+/* A container makes cgroups of its own in that of the job, and leaves them there. */
+static void leave_a_container(const char *cgroup)
+{
+    char inner[CONTAINMENT_PATH_MAX + 32];
+    snprintf(inner, sizeof inner, "%s/payload", cgroup);
+    ck_assert_int_eq(mkdir(inner, 0755), 0);
+    snprintf(inner, sizeof inner, "%s/payload/inner", cgroup);
+    ck_assert_int_eq(mkdir(inner, 0755), 0);
+    snprintf(inner, sizeof inner, "%s/payload/inner/cgroup.procs", cgroup);
+    pid_t child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    FILE *procs = fopen(inner, "we");
+    ck_assert(procs && fprintf(procs, "%d", (int)child) > 0 && fclose(procs) == 0);
+}
+
 START_TEST(cgroup_comes_and_goes)
 {
     struct containment c;
@@ -59,8 +77,10 @@ START_TEST(cgroup_comes_and_goes)
     containment_make(&c);
     if (strcmp(containment_name(&c), "cgroup") == 0) {
         ck_assert_int_eq(access(c.path, F_OK), 0);
+        leave_a_container(c.path);
+        ck_assert_int_eq(containment_remove(c.path, 0), -1);
         containment_kill(c.path);
-        ck_assert_int_eq(containment_remove(c.path, 100), 0);
+        ck_assert_int_eq(containment_remove(c.path, 1000), 0);
         ck_assert_int_ne(access(c.path, F_OK), 0);
     } else {
         ck_assert_str_eq(c.path, "");
