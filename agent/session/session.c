@@ -440,7 +440,7 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
 {
     s->guard = g;
     s->parts = parts;
-    s->dir.fd = s->containment.fd = -1;
+    s->dir.fd = s->containment.lock = s->containment.fd = -1;
     if (loop_init(&s->loop, e) < 0)
         return -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1);

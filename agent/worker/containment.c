@@ -113,23 +113,34 @@ char *containment_read(const char *file)
     return text;
 }
 
+/* The leaf in which processes start. */
+static int make_leaf(struct containment *c)
+{
+    if (mkdirat(c->lock, CONTAINMENT_LEAF, 0755) < 0 && errno != EEXIST)
+        return -1;
+    c->fd = openat(c->lock, CONTAINMENT_LEAF, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return c->fd < 0 ? -1 : 0;
+}
+
 /* One attempt; -1 with errno, ESTALE when another agent swept it away before the lock was ours. */
 static int make_cgroup_once(struct containment *c)
 {
-    if (mkdir(c->path, 0755) < 0)
+    if (mkdir(c->path, 0755) < 0 && errno != EEXIST)
         return -1;
-    c->fd = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (c->fd < 0 || flock(c->fd, LOCK_EX | LOCK_NB) < 0 || faccessat(c->fd, "cgroup.procs", W_OK, 0) < 0) {
+    c->lock = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->lock < 0 || flock(c->lock, LOCK_EX | LOCK_NB) < 0) {
         containment_close(c);
         errno = ESTALE;
         return -1;
     }
     /* Without cgroup.kill (Linux before 5.14) a cgroup is no better than the walk. */
-    if (faccessat(c->fd, "cgroup.kill", W_OK, 0) == 0)
+    bool swept = make_leaf(c) < 0 && errno == ENOENT;
+    if (c->fd >= 0 && faccessat(c->fd, "cgroup.procs", W_OK, 0) == 0 &&
+        faccessat(c->lock, "cgroup.kill", W_OK, 0) == 0)
         return 0;
-    int saved = errno;
+    int saved = swept ? ESTALE : errno;
     containment_close(c);
-    rmdir(c->path);
+    (void)containment_remove(c->path, 0);
     errno = saved;
     return -1;
 }
@@ -156,7 +167,7 @@ static int place_here(const char *name, char *path, size_t size)
 void containment_find(struct containment *c, const char *name)
 {
     char full[128];
-    *c = (struct containment){.fd = -1};
+    *c = (struct containment){.lock = -1, .fd = -1};
     const char *asked = getenv(CONTAINMENT_VARIABLE);
     snprintf(full, sizeof full, CONTAINMENT_PREFIX "%s", name);
     if ((asked && strcmp(asked, "subreaper") == 0) || place_here(full, c->path, sizeof c->path) < 0)
@@ -185,7 +196,9 @@ void containment_close(struct containment *c)
 {
     if (c->fd >= 0)
         close(c->fd);
-    c->fd = -1;
+    if (c->lock >= 0)
+        close(c->lock);
+    c->fd = c->lock = -1;
 }
 
 void containment_kill(const char *path)

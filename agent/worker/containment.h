@@ -1,7 +1,8 @@
 /* Holds all processes that a worker starts together, so that they can be ended as a whole.
  *
  * The better way is a cgroup (v2) of the job's own: workers are born in it and one write kills all of them,
- * even while they fork. In a cgroup that this user may not divide, the session is a subreaper (descendants.h)
+ * even while they fork. All start in a leaf of that cgroup, so that a container may make others beside it: a
+ * cgroup whose controllers are divided takes no process. In a cgroup that this user may not divide, the session is a subreaper (descendants.h)
  * and relies on the workers' SIGKILL at its death. The guard uses the same functions with the path that the
  * session told it. */
 #pragma once
@@ -18,10 +19,12 @@
     "HVD_CONTAINMENT" /* "subreaper": no cgroup even where one could be had; see hvdagent(8) */
 
 #define CONTAINMENT_PREFIX "hvdjob-"
+#define CONTAINMENT_LEAF   "processes"
 
 struct containment {
     char path[CONTAINMENT_PATH_MAX]; /* of the cgroup; empty: none */
-    int fd;                          /* its directory, with a lock on it that says it is in use; -1: none */
+    int lock;                        /* its directory, with a lock on it that says it is in use; -1: none */
+    int fd;                          /* the leaf's directory, where processes start; -1: none */
 };
 
 /* The path of a new cgroup of this job, by the text of /proc/self/cgroup and of /proc/self/mountinfo: pure.
@@ -46,8 +49,8 @@ void containment_close(struct containment *c);
 
 /* SIGKILL to all in the cgroup at `path`; nothing when the path is empty. */
 void containment_kill(const char *path);
-/* Removes the empty cgroup and those below it, waiting at most `ms` for the kernel to let go of the last process. -1 when it
- * stays. */
+/* Removes the empty cgroup and those below it, waiting at most `ms` for the kernel to let go of the last
+ * process. -1 when it stays. */
 int containment_remove(const char *path, unsigned ms);
 
 /* Kills what is in the cgroups of job `job` (NULL: of every job of this user) that no session holds any more,

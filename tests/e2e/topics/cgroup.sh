@@ -11,7 +11,7 @@ removed_between() { # COMMAND LINE, OPTIONS and command for hvdrun
     [ -d "$tree" ] || skip 'the kernel gives no cgroup (v2) of our own here'
     mkdir "$group" 2> /dev/null || skip 'the kernel lets no cgroup (v2) be made here'
     printf '%s\n' '#!/bin/sh' 'host=$1; shift' "group=$group" \
-        '[ $host = first ] || until rmdir "$group"/hvdjob-*-0 2> /dev/null; do [ $((n += 1)) -lt 1000 ] || exit 9; sleep 0.01; done' \
+        '[ $host = first ] || until rmdir "$group"/hvdjob-*-0/processes "$group"/hvdjob-*-0 2> /dev/null; do [ $((n += 1)) -lt 1000 ] || exit 9; sleep 0.01; done' \
         "[ \$host = first ] || { $1; }" 'exec sh -c "$*"' > "$T/rsh"
     chmod +x "$T/rsh"
     run bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$HVDRUN" --rsh "$T/rsh {host}" -H first:1,second:1 "${@:2}"
@@ -19,7 +19,7 @@ removed_between() { # COMMAND LINE, OPTIONS and command for hvdrun
 }
 
 case_a_cgroup_that_was_removed_is_made_again() {
-    removed_between : sh -c 'sed -n "s,^0::.*/hvdjob-.*-\([01]\)$,cgroup \1,p" /proc/self/cgroup'
+    removed_between : sh -c 'sed -n "s,^0::.*/hvdjob-.*-\([01]\)/processes$,cgroup \1,p" /proc/self/cgroup'
     expect_status 0
     expect_sorted 'cgroup 0' 'cgroup 1'
     expect_err "^hvdrun: warning: first: somebody has removed the job's cgroup $group/hvdjob-[^ ]*-0: it was made again$"

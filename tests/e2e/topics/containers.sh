@@ -66,6 +66,30 @@ slow_why_sees_into_containers() {
     until_true 15 no_container_is_left || fail "$($PODMAN ps)"
 }
 
+# With cgroup v2 alone, in a mount namespace: containers lie in the job's cgroup, and end with it when podman was killed.
+slow_with_cgroup_2_nothing_outlives_the_job() {
+    need_podman
+    if [ ! -e /sys/fs/cgroup/cgroup.controllers ]; then
+        cat > "$T/hvdrun" << END
+#!/bin/sh
+exec unshare -m sh -c 'umount -R /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup && exec "\$0" "\$@"' $HVDRUN "\$@"
+END
+        chmod +x "$T/hvdrun"
+        HVDRUN=$T/hvdrun
+    fi
+    hvd --verbose -np 2 "$top/contrib/podman.sh" hvd-test "$BUILD/examples/train" --steps 3
+    expect_status 0
+    expect_err 'containment cgroup'
+    expect_no "$T/err" 'cannot remove'
+    start --job-name splits -np 2 "$top/contrib/podman.sh" hvd-test sh -c 'trap "" TERM; echo ready; sleep 4321'
+    until_out 30 ready 2
+    kill -9 $(ps -eo pid,args | awk '/^ *[0-9]+ podman .*--cgroups split.*sleep 4321/ {print $1}')
+    stop_status
+    expect_status 137
+    ! ps -eo args | grep '^sleep 4321' || fail 'a container has outlived the job'
+    expect_no "$T/err" 'cannot remove'
+}
+
 # contrib/Containerfile, on the same root in place of Debian's own image.
 slow_images_of_the_packages() {
     local target
