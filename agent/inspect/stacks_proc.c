@@ -209,12 +209,23 @@ static pid_t read_parent(pid_t pid)
     return end && sscanf(end, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
+/* It sleeps, and not until its children end. */
+static bool has_other_business(pid_t pid)
+{
+    struct inspected_process p;
+    bool for_children;
+    return inspect_read(pid, &p, &for_children) && p.state == 'S' && !for_children;
+}
+
 pid_t inspect_subject(pid_t worker, pid_t caller)
 {
     if (caller <= 1 || kill(caller, 0) < 0)
         return worker;
     pid_t at = caller;
-    for (int depth = 0; at > 1 && at != worker && depth < ANCESTORS_MAX; depth++)
+    for (int depth = 0; at > 1 && at != worker && depth < ANCESTORS_MAX; depth++) {
         at = read_parent(at);
+        if (at > 1 && has_other_business(at))
+            return caller;
+    }
     return at == worker ? worker : caller;
 }

@@ -112,6 +112,46 @@ START_TEST(the_process_to_look_at)
 }
 END_TEST
 
+/* A command that has started the rank: it sleeps until the rank ends, or until something else happens. */
+static pid_t start_command(bool waits, pid_t *rank)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t command = fork();
+    if (command == 0) {
+        *rank = fork();
+        if (*rank == 0) {
+            pause();
+            _exit(0);
+        }
+        if (write(ends[1], rank, sizeof *rank) != sizeof *rank)
+            _exit(1);
+        if (waits)
+            waitpid(*rank, NULL, 0);
+        pause();
+        _exit(0);
+    }
+    ck_assert_int_eq(read(ends[0], rank, sizeof *rank), sizeof *rank);
+    close(ends[0]);
+    close(ends[1]);
+    return command;
+}
+
+START_TEST(a_rank_below_a_command)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        pid_t rank = 0, command = start_command(waits, &rank);
+        pid_t wanted = waits ? command : rank, found = 0;
+        for (int tries = 0; tries < 500 && (found = inspect_subject(command, rank)) != wanted; tries++)
+            usleep(10000);
+        ck_assert_int_eq(found, wanted);
+        kill(rank, SIGKILL);
+        kill(command, SIGKILL);
+        waitpid(command, NULL, 0);
+    }
+}
+END_TEST
+
 START_TEST(who_holds_a_lock)
 {
     static const char locks[] = "1: FLOCK  ADVISORY  WRITE 5443 fe:00:10993699 0 EOF\n"
@@ -370,6 +410,7 @@ int main(void)
     tcase_add_loop_test(t, states_in_words, 0, 8);
     tcase_add_test(t, what_it_waits_for);
     tcase_add_test(t, the_process_to_look_at);
+    tcase_add_test(t, a_rank_below_a_command);
     tcase_add_test(t, who_holds_a_lock);
     tcase_add_test(t, where_a_connection_leads);
     tcase_add_loop_test(t, what_the_tools_print, 0, 2);
