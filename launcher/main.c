@@ -108,6 +108,7 @@ static int run_job(struct config *config, struct host_list *hosts, struct err *e
         placement_read(&config->placement, config, e) < 0 ||
         (config->rsh && rsh_template_check_hosts(config->rsh, hosts, e) < 0))
         return -1;
+    hosts_mark_own(hosts, hostname, hosts_full_name);
     for (size_t i = 0; config->slots_per_host && i < hosts->count; i++)
         hosts_resolve(&hosts->host[i], (uint32_t)config->slots_per_host);
     if (config->elastic)

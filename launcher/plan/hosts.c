@@ -12,9 +12,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define SHOWN     80 /* bytes of an entry in a message */
@@ -533,4 +536,43 @@ bool hosts_is_local(const struct host_spec *host, const char *hostname)
     size_t short_len = strcspn(hostname, ".");
     return strcasecmp(name, hostname) == 0 ||
            (strncasecmp(name, hostname, short_len) == 0 && !name[short_len]);
+}
+
+void hosts_full_name(const char *hostname, char *full, size_t size)
+{
+    struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    full[0] = '\0';
+    if (getaddrinfo(hostname, NULL, &hints, &list) != 0)
+        return;
+    if (list->ai_canonname)
+        snprintf(full, size, "%s", list->ai_canonname);
+    freeaddrinfo(list);
+}
+
+/* With a dot behind the short one, the name may be this host's or that of another host in another domain. */
+static bool has_short_name(const char *name, const char *hostname)
+{
+    size_t len = strcspn(hostname, ".");
+    return len > 0 && strncasecmp(name, hostname, len) == 0 && name[len] == '.';
+}
+
+static bool begins_name(const char *name, const char *full)
+{
+    size_t len = strlen(name);
+    return strncasecmp(name, full, len) == 0 && (!full[len] || full[len] == '.');
+}
+
+void hosts_mark_own(struct host_list *hosts, const char *hostname, host_name_source *ask)
+{
+    char full[NI_MAXHOST];
+    bool asked = false;
+    for (size_t i = 0; i < hosts->count; i++) {
+        struct host_spec *host = &hosts->host[i];
+        if (host->here || !has_short_name(host->name, hostname))
+            continue;
+        if (!asked)
+            ask(hostname, full, sizeof full);
+        asked = true;
+        host->here = begins_name(host->name, full);
+    }
 }

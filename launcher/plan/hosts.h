@@ -57,3 +57,10 @@ void hosts_resolve(struct host_spec *host, uint32_t slots);
 /* True for this host without a user: `here`, localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short
  * or full; may be NULL). */
 bool hosts_is_local(const struct host_spec *host, const char *hostname);
+
+/* The full name of this host, as `hostname -f` prints it; empty when it has none. Asks the resolver. */
+typedef void host_name_source(const char *hostname, char *full, size_t size);
+host_name_source hosts_full_name;
+/* Marks as `here` the hosts whose names begin this host's full name: train-0.train on
+ * train-0.train.default.svc.cluster.local. Asks `ask` only when such a name is possible. */
+void hosts_mark_own(struct host_list *hosts, const char *hostname, host_name_source *ask);

@@ -214,11 +214,14 @@ case_a_job_that_begins_again() {
     done
 }
 
-# The very lines of the pods, with the names, the key and the program of these hosts.
+# The very lines of the pods, with the names, the key and the program of these hosts. The first one's full name stands in its /etc/hosts,
+# as in a pod; its name of the list, node1.train, is known to nobody.
 slow_the_pods_of_the_indexed_job() {
     keys
     local pod
-    pod=$(sed -n '/^ *- |$/,/^ *ports:/p' "$top/contrib/kubernetes-job.yaml" | sed '1d;$d;s/^ *//' | sed "s|train-0.train|node1|;s|train-1.train|node2|;
+    on 1 "cp /etc/hosts /etc/hosts.before; sed -i 's/ node1\$/ node1.train.default.svc.cluster.local node1/' /etc/hosts"
+    trap 'on 1 "mv /etc/hosts.before /etc/hosts"' EXIT
+    pod=$(sed -n '/^ *- |$/,/^ *ports:/p' "$top/contrib/kubernetes-job.yaml" | sed '1d;$d;s/^ *//' | sed "s|train-0.train|node1.train|;s|train-1.train|node2|;
         s|:4|:2|g;s|hvdagent [a-z]*|$BUILD/& --key-file $key|;s|exec hvdrun|exec $BUILD/hvdrun|;s|/opt/train/train|$BUILD/examples/train --steps 10|")
     on 2 "rm -f /tmp/reach.status; cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=1 setsid sh -c 'sh /tmp/reach.pod; echo \$? > /tmp/reach.status' > /tmp/reach.said 2>&1 < /dev/null &" <<< "$pod"
     on 1 "cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=0 sh /tmp/reach.pod" <<< "$pod" > "$T/out" 2> "$T/err"

@@ -306,6 +306,43 @@ START_TEST(which_hosts_are_this_one)
 }
 END_TEST
 
+static int asked;
+
+static void name_a_pod(const char *hostname, char *full, size_t size)
+{
+    asked++;
+    snprintf(full, size, "%s.train.default.svc.cluster.local", hostname);
+}
+
+START_TEST(names_that_begin_the_full_one)
+{
+    static const struct {
+        const char *text;
+        bool local, asks;
+    } cases[] = {{"pod-0.train", true, true},
+                 {"POD-0.train.default", true, true},
+                 {"pod-0.train.default.svc.cluster.local", true, true},
+                 {"pod-0.trai", false, true},
+                 {"pod-0.other", false, true},
+                 {"pod-0.train.default.svc.cluster.local.x", false, true},
+                 {"pod-1.train", false, false},
+                 {"pod-0", true, false},
+                 {"pod-01.train", false, false},
+                 {"me@pod-0.train", false, true},
+                 {"10.0.0.1", false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct host_list list;
+        struct err e = ERR_INIT;
+        asked = 0;
+        ck_assert_int_eq(hosts_parse(&list, cases[i].text, "-H/--hosts", &e), 0);
+        hosts_mark_own(&list, "pod-0", name_a_pod);
+        ck_assert_msg(hosts_is_local(&list.host[0], "pod-0") == cases[i].local, "%s", cases[i].text);
+        ck_assert_msg(asked == cases[i].asks, "%s", cases[i].text);
+        hosts_free(&list);
+    }
+}
+END_TEST
+
 START_TEST(localhost_alone)
 {
     struct host_list list;
@@ -336,6 +373,7 @@ int main(void)
     tcase_add_test(t, many_hosts);
     tcase_add_test(t, auto_is_resolved_once_and_capped);
     tcase_add_test(t, which_hosts_are_this_one);
+    tcase_add_test(t, names_that_begin_the_full_one);
     tcase_add_test(t, localhost_alone);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
