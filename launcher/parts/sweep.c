@@ -127,6 +127,12 @@ static void begin_attempt(struct sweep_run *r)
         r->next = clock_now() + AGAIN_MS * NSEC_PER_MSEC;
 }
 
+/* kubectl and srun end with 1 as well, when they do not reach the host. */
+static bool has_agent_spoken(const struct sweep_run *r)
+{
+    return !has_carrier(r) || strstr(r->said, "hvdagent: ") != NULL;
+}
+
 static void settle_attempt(struct sweep_run *r, uint64_t now)
 {
     r->host->ops->destroy(r->transport);
@@ -135,7 +141,7 @@ static void settle_attempt(struct sweep_run *r, uint64_t now)
     if (r->exit_status == 0)
         r->result = SWEEP_DONE;
     else if (r->exit_status == 1)
-        r->result = SWEEP_LEFT;
+        r->result = has_agent_spoken(r) ? SWEEP_LEFT : SWEEP_UNREACHED;
     log_debug("%s: sweep ended in phase %s with status %d", r->host->label, transport_phase_name(r->phase),
               r->exit_status);
 }
@@ -264,18 +270,29 @@ void sweep_skip(struct job *j)
     }
 }
 
+static void say_unreached(const struct sweep_run *r, int64_t heartbeat_ms)
+{
+    char why[sizeof r->said + 4] = "";
+    if (has_carrier(r) && r->said[0])
+        snprintf(why, sizeof why, " (%s)", r->said);
+    log_error(
+        "host %s could not be reached again%s; its session ends its workers by itself when it hears nothing "
+        "for %.10g s",
+        r->host->label, why, (double)heartbeat_ms / 1e3);
+}
+
 static void say_missed(const struct job *j)
 {
     const struct sweep_state *s = state_of(j);
     for (uint32_t i = 0; i < s->count; i++) {
         struct sweep_run *r = &s->run[i];
+        while (r->said_len > 0 && r->said[r->said_len - 1] == ' ')
+            r->said[--r->said_len] = '\0';
         log_printable(r->said);
         if (r->result == SWEEP_LEFT)
             log_error("host %s: processes of the job are left: %s", r->host->label, r->said);
         else if (r->result != SWEEP_DONE)
-            log_error("host %s could not be reached again; its session ends its workers by itself when it "
-                      "hears nothing for %.10g s",
-                      r->host->label, (double)j->config->heartbeat_timeout_ms / 1e3);
+            say_unreached(r, j->config->heartbeat_timeout_ms);
     }
 }
 

@@ -23,6 +23,7 @@ done
 [ "\$verb" = exec ] || usage "unknown command \"\$verb\""
 [ "\${1:-}" = -- ] && shift || usage 'exec needs -- and a command'
 case \$pod in node1 | node2) ;; *) echo "Error from server (NotFound): pods \"\$pod\" not found" >&2; exit 1 ;; esac
+[ ! -e '$T/deleted' ] || { echo 'error: unable to upgrade connection: container not found ("main")' >&2; exit 1; }
 [ -n "\$input" ] || exec < /dev/null
 ${ssh_command[*]} "\$pod" "exec \$(printf '%q ' "\$@")"
 status=\$?
@@ -66,7 +67,10 @@ case_a_terminal() {
 
 slow_an_agent_that_is_not_there() {
     pods
-    host_error 'node[12]: agent start: .*hvdagent' -H node1:1,node2:1 --rsh 'kubectl exec -i' --agent-path /nowhere touch "$T/started"
+    run "$HVDRUN" -H node1:1,node2:1 --rsh 'kubectl exec -i' --agent-path /nowhere touch "$T/started"
+    expect_status 125
+    expect_fault 'node1, node2 \(agent start\): hvdagent was not found'
+    [ ! -e "$T/started" ] || fail 'a worker was started'
     expect_no "$T/err" 'command terminated'
 }
 
@@ -77,6 +81,20 @@ slow_a_script_of_the_mpi_operator() {
     run "$HVDRUN" -H node1:1,node2:1 --rsh "$T/kubexec.sh" sh -c 'echo "it'\''s $RANK"'
     expect_status 0
     expect_sorted "it's 0" "it's 1"
+}
+
+case_a_pod_that_is_deleted() {
+    pods
+    start --verbose -H node1:1,node2:1 --rsh 'kubectl exec -i' --grace 1 --heartbeat-timeout 3 sh -c 'echo up; exec sleep 321'
+    until_out 10 up 2
+    touch "$T/deleted"
+    on 2 "kill -9 $(sed -n 's/.* node2: session \([0-9]*\) on .*/\1/p' "$T/err")"
+    stop_status
+    expect_status 125
+    expect_err 'host node2: the session of the job .* was killed by signal 9'
+    expect_err '^hvdrun: error: host node2 could not be reached again \(error: unable to upgrade connection: container not found \("main"\) *\); its session '
+    expect_no "$T/err" 'processes of the job are left'
+    leave_within=8
 }
 
 slow_hvdrun_is_killed() {
