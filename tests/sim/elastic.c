@@ -204,6 +204,8 @@ static void cause_event(const struct event *e)
 {
     uint32_t host = e->a % job.hosts;
 
+    if (launcher_gave_up() && (e->what == ADD_WORKER || e->what == ADD_HOST))
+        return; /* nobody is started any more */
     switch (e->what) {
     case KILL: /* at a point of its own */
         if (!is_over(e->a % job.size))

@@ -106,6 +106,17 @@ slow_images_of_the_packages() {
     expect_count 2 '^[01] of 2$' "$T/out"
 }
 
+# What hvdrun tells a rank reaches the container by contrib/enroot.conf, but for places of the host.
+case_the_configuration_of_enroot() {
+    hvd -np 1 sh -c ". '$top/contrib/enroot.conf'; mounts > '$T/mounts'; environ > '$T/within'; env > '$T/told'"
+    expect_status 0
+    env | cut -d= -f1 | sort > "$T/before"
+    cut -d= -f1 "$T/within" | sort > "$T/passed"
+    expect_same '' "$(cut -d= -f1 "$T/told" | sort | comm -23 - "$T/before" | comm -23 - "$T/passed" | tr '\n' ' ')" 'what the container does not get'
+    expect_count 1 "^(/[^ ]*) \\1$" "$T/mounts"
+    expect_count 1 "^HVD_WORKER_SOCKET=$(cut -d' ' -f1 "$T/mounts")/" "$T/within"
+}
+
 case_wrong_usage() {
     run "$top/contrib/podman.sh" image true
     expect_status 2
