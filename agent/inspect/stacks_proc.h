@@ -35,9 +35,9 @@ bool inspect_parse_wait(const char *syscall_text, const char *wchan, char *out, 
 
 /* Reads it from /proc; false when it is gone or a zombie. *for_children: it only waits for its children. */
 bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children);
-/* The process from which to look downwards: the worker, or the one that has called hvd_init (0: none has) if it
- * lives and the way down from the worker does not lead to it. A container's process is not below the command
- * that has started the container, or that command does not sleep until its child ends. */
+/* The process from which to look downwards: the worker, or the one that has called hvd_init (0: none has) if
+ * it lives and the way down from the worker does not lead to it. A container's process is not below the
+ * command that has started the container, or that command does not sleep until its child ends. */
 pid_t inspect_subject(pid_t worker, pid_t caller);
 /* The processes to look at, from `worker` downwards. Returns how many, at most `max`. */
 size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max);

@@ -2,9 +2,9 @@
  *
  * The better way is a cgroup (v2) of the job's own: workers are born in it and one write kills all of them,
  * even while they fork. All start in a leaf of that cgroup, so that a container may make others beside it: a
- * cgroup whose controllers are divided takes no process. In a cgroup that this user may not divide, the session is a subreaper (descendants.h)
- * and relies on the workers' SIGKILL at its death. The guard uses the same functions with the path that the
- * session told it. */
+ * cgroup whose controllers are divided takes no process. In a cgroup that this user may not divide, the
+ * session is a subreaper (descendants.h) and relies on the workers' SIGKILL at its death. The guard uses the
+ * same functions with the path that the session told it. */
 #pragma once
 
 #include <limits.h>

@@ -445,7 +445,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* Where a fiber runs: as the kernel pleases, among a few, so that a rank is beside its engine now and then. */
+/* The processor of a fiber changes as the kernel pleases: a rank is beside its engine now and then. */
 int __wrap_sched_getcpu(void);
 int __wrap_sched_getcpu(void)
 {

@@ -83,7 +83,7 @@ END
     expect_no "$T/err" 'cannot remove'
     start --job-name splits -np 2 "$top/contrib/podman.sh" hvd-test sh -c 'trap "" TERM; echo ready; sleep 4321'
     until_out 30 ready 2
-    kill -9 $(ps -eo pid,args | awk '/^ *[0-9]+ podman .*--cgroups split.*sleep 4321/ {print $1}')
+    ps -eo pid,args | awk '/^ *[0-9]+ podman .*--cgroups split.*sleep 4321/ {print $1}' | xargs kill -9
     stop_status
     expect_status 137
     ! ps -eo args | grep '^sleep 4321' || fail 'a container has outlived the job'
