@@ -22,7 +22,7 @@ set -- --volume "$job:$job" --volume "$PWD:$PWD" --workdir "$PWD" "$@"
 # podman splits the cgroup in which it is, and no other process can start in that one then. So it gets one of its own in that of the job.
 own=/sys/fs/cgroup$(sed -n 's,^0::\(.*/hvdjob-[^/]*\)/processes$,\1,p' /proc/self/cgroup)/container-$$
 case $own in
-    */hvdjob-*) ! mkdir "$own" 2> /dev/null || ! echo $$ 2> /dev/null > "$own/cgroup.procs" || set -- --cgroups split --pids-limit -1 "$@" ;;
+    */hvdjob-*) ! mkdir -p "$own" 2> /dev/null || ! echo $$ 2> /dev/null > "$own/cgroup.procs" || set -- --cgroups split --pids-limit -1 "$@" ;;
 esac
 [ "$(id -u)" = 0 ] || set -- --userns keep-id "$@"
 # shellcheck disable=SC2086 # words

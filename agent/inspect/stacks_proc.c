@@ -217,15 +217,29 @@ static bool has_other_business(pid_t pid)
     return inspect_read(pid, &p, &for_children) && p.state == 'S' && !for_children;
 }
 
-pid_t inspect_subject(pid_t worker, pid_t caller)
+/* Is the process the worker, or below it? *leads: all on the way sleep only until their children end. */
+static bool is_below(pid_t process, pid_t worker, bool *leads)
 {
-    if (caller <= 1 || kill(caller, 0) < 0)
-        return worker;
-    pid_t at = caller;
+    pid_t at = process;
+    *leads = true;
     for (int depth = 0; at > 1 && at != worker && depth < ANCESTORS_MAX; depth++) {
         at = read_parent(at);
-        if (at > 1 && has_other_business(at))
-            return caller;
+        *leads = *leads && !(at > 1 && has_other_business(at));
     }
-    return at == worker ? worker : caller;
+    return at == worker;
+}
+
+pid_t inspect_root(pid_t worker, pid_t caller)
+{
+    bool leads;
+    return caller > 1 && kill(caller, 0) == 0 && !is_below(caller, worker, &leads) ? caller : worker;
+}
+
+pid_t inspect_subject(pid_t worker, pid_t caller)
+{
+    struct inspected_process p;
+    bool leads;
+    if (caller <= 1 || !inspect_read(caller, &p, &leads)) /* it is a zombie, perhaps */
+        return worker;
+    return is_below(caller, worker, &leads) && leads ? worker : caller;
 }

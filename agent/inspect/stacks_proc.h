@@ -39,6 +39,8 @@ bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children);
  * it lives and the way down from the worker does not lead to it. A container's process is not below the
  * command that has started the container, or that command does not sleep until its child ends. */
 pid_t inspect_subject(pid_t worker, pid_t caller);
+/* The process that has all of the rank's below it: the worker, or the caller if it is not there. */
+pid_t inspect_root(pid_t worker, pid_t caller);
 /* The processes to look at, from `worker` downwards. Returns how many, at most `max`. */
 size_t inspect_find(pid_t worker, struct inspected_process *out, size_t max);
 

@@ -152,6 +152,8 @@ static int make_cgroup(struct containment *c)
             return 0;
         else if (errno != ESTALE)
             break;
+        else
+            (void)poll(NULL, 0, 1);
     return -1;
 }
 
@@ -217,13 +219,15 @@ void containment_kill(const char *path)
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st, (void)at;
-    return type == FTW_DP ? rmdir(path) : 0;
+    return type == FTW_DP && rmdir(path) < 0 && errno != ENOENT ? -1 : 0;
 }
 
 /* With the cgroups below it, which a container makes there: those first. */
 static int remove_tree(const char *path)
 {
-    return nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT ? 0 : -1;
+    if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+        return -1;
+    return access(path, F_OK) < 0 ? 0 : -1;
 }
 
 int containment_remove(const char *path, unsigned ms)

@@ -434,7 +434,6 @@ static void take_hosts(struct job *j, struct host_list *hosts)
 {
     struct elastic *s = elastic_of(j);
     hosts_free(&s->found);
-    hosts_mark_own(hosts, j->common.hostname, hosts_full_name);
     s->found = *hosts;
     if (!elastic_goes_on(j))
         return;

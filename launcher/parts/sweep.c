@@ -23,6 +23,7 @@
 /* hvdagent itself gives up 6 s after the grace of the workers, which its session may still use. */
 #define AGENT_MS   9000
 #define CARRIER_MS 11000
+#define SAID_CUT   100 /* bytes of what was said that make room for others */
 
 enum sweep_result { SWEEP_OPEN, SWEEP_DONE, SWEEP_LEFT, SWEEP_UNREACHED };
 
@@ -40,7 +41,7 @@ struct sweep_run { /* one lost host */
     bool closed; /* the transport has closed and waits to be freed */
     int exit_status;
     enum sweep_result result;
-    char said[400]; /* by hvdagent, on stderr */
+    char said[400]; /* by hvdagent, on stderr: the end of it */
     size_t said_len;
 };
 
@@ -93,8 +94,14 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
 {
     struct sweep_run *r = ctx;
-    for (size_t i = 0; i < len && r->said_len < sizeof r->said - 1; i++)
+    for (size_t i = 0; i < len; i++) {
+        if (r->said_len == sizeof r->said - 1) { /* the agent's word comes behind a banner */
+            r->said_len -= SAID_CUT;
+            memmove(r->said, r->said + SAID_CUT, r->said_len);
+            memset(r->said + r->said_len, 0, SAID_CUT);
+        }
         r->said[r->said_len++] = bytes[i] == '\n' ? ' ' : (char)bytes[i];
+    }
 }
 
 static void on_writable(void *ctx)
@@ -140,8 +147,8 @@ static void settle_attempt(struct sweep_run *r, uint64_t now)
     r->next = r->attempts > 0 ? now + AGAIN_MS * NSEC_PER_MSEC : now;
     if (r->exit_status == 0)
         r->result = SWEEP_DONE;
-    else if (r->exit_status == 1)
-        r->result = has_agent_spoken(r) ? SWEEP_LEFT : SWEEP_UNREACHED;
+    else if (r->exit_status == 1 && has_agent_spoken(r))
+        r->result = SWEEP_LEFT;
     log_debug("%s: sweep ended in phase %s with status %d", r->host->label, transport_phase_name(r->phase),
               r->exit_status);
 }

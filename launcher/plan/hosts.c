@@ -538,13 +538,23 @@ bool hosts_is_local(const struct host_spec *host, const char *hostname)
            (strncasecmp(name, hostname, short_len) == 0 && !name[short_len]);
 }
 
+/* An address to which a socket can be bound is this host's. */
+static bool is_own_address(const struct addrinfo *a)
+{
+    int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool own = fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+    if (fd >= 0)
+        close(fd);
+    return own;
+}
+
 void hosts_full_name(const char *hostname, char *full, size_t size)
 {
     struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_STREAM}, *list = NULL;
     full[0] = '\0';
     if (getaddrinfo(hostname, NULL, &hints, &list) != 0)
         return;
-    if (list->ai_canonname)
+    if (list->ai_canonname && is_own_address(list))
         snprintf(full, size, "%s", list->ai_canonname);
     freeaddrinfo(list);
 }
@@ -568,7 +578,7 @@ void hosts_mark_own(struct host_list *hosts, const char *hostname, host_name_sou
     bool asked = false;
     for (size_t i = 0; i < hosts->count; i++) {
         struct host_spec *host = &hosts->host[i];
-        if (host->here || !has_short_name(host->name, hostname))
+        if (hosts_is_local(host, hostname) || !has_short_name(host->name, hostname))
             continue;
         if (!asked)
             ask(hostname, full, sizeof full);

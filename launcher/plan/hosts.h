@@ -58,7 +58,8 @@ void hosts_resolve(struct host_spec *host, uint32_t slots);
  * or full; may be NULL). */
 bool hosts_is_local(const struct host_spec *host, const char *hostname);
 
-/* The full name of this host, as `hostname -f` prints it; empty when it has none. Asks the resolver. */
+/* The full name of this host, as `hostname -f` prints it; empty when it has none, or when the name is that of
+ * another host. Asks the resolver, and waits. */
 typedef void host_name_source(const char *hostname, char *full, size_t size);
 host_name_source hosts_full_name;
 /* Marks as `here` the hosts whose names begin this host's full name: train-0.train on

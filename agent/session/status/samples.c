@@ -142,7 +142,7 @@ static void tell_usage(struct samples *m)
         const struct worker *w = &s->workers.item[i];
         if (!w->alive)
             continue;
-        struct usage use = usage_of(inspect_subject(w->pid, w->caller));
+        struct usage use = usage_of(inspect_root(w->pid, w->caller));
         Hvd__Usage *u = list[told.n_usage++] = &item[i];
         hvd__usage__init(u);
         u->rank = w->rank;

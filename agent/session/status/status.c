@@ -96,7 +96,7 @@ static void read_usage(struct session *s, struct answer *a)
     a->looked = now;
     for (size_t i = 0; i < s->workers.count; i++)
         if (s->workers.item[i].alive)
-            a->usage[i] = usage_of(inspect_subject(s->workers.item[i].pid, s->workers.item[i].caller));
+            a->usage[i] = usage_of(inspect_root(s->workers.item[i].pid, s->workers.item[i].caller));
 }
 
 static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankStatus *r, char *state,

@@ -108,12 +108,15 @@ slow_images_of_the_packages() {
 
 # What hvdrun tells a rank reaches the container by contrib/enroot.conf, but for places of the host.
 case_the_configuration_of_enroot() {
-    hvd -np 1 sh -c ". '$top/contrib/enroot.conf'; mounts > '$T/mounts'; environ > '$T/within'; env > '$T/told'"
+    unset PYTHONUNBUFFERED OMP_NUM_THREADS # hvdrun sets them
+    hvd -np 2 sh -c '[ $HVD_RANK = 0 ] || exit 0; . "$0"; mounts > "$1/mounts"; environ > "$1/within"; env > "$1/told"' \
+        "$top/contrib/enroot.conf" "$T"
     expect_status 0
     env | cut -d= -f1 | sort > "$T/before"
     cut -d= -f1 "$T/within" | sort > "$T/passed"
     expect_same '' "$(cut -d= -f1 "$T/told" | sort | comm -23 - "$T/before" | comm -23 - "$T/passed" | tr '\n' ' ')" 'what the container does not get'
     expect_count 1 "^(/[^ ]*) \\1$" "$T/mounts"
+    expect_count 1 '^OMP_NUM_THREADS=' "$T/within"
     expect_count 1 "^HVD_WORKER_SOCKET=$(cut -d' ' -f1 "$T/mounts")/" "$T/within"
 }
 

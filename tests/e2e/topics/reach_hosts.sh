@@ -220,7 +220,7 @@ slow_the_pods_of_the_indexed_job() {
     keys
     local pod
     on 1 "cp /etc/hosts /etc/hosts.before; sed -i 's/ node1\$/ node1.train.default.svc.cluster.local node1/' /etc/hosts"
-    trap 'on 1 "mv /etc/hosts.before /etc/hosts"' EXIT
+    trap 'on 1 "mv /etc/hosts.before /etc/hosts"; rm -rf "$XDG_RUNTIME_DIR" "$XDG_RUNTIME_DIR.open"' EXIT
     pod=$(sed -n '/^ *- |$/,/^ *ports:/p' "$top/contrib/kubernetes-job.yaml" | sed '1d;$d;s/^ *//' | sed "s|train-0.train|node1.train|;s|train-1.train|node2|;
         s|:4|:2|g;s|hvdagent [a-z]*|$BUILD/& --key-file $key|;s|exec hvdrun|exec $BUILD/hvdrun|;s|/opt/train/train|$BUILD/examples/train --steps 10|")
     on 2 "rm -f /tmp/reach.status; cat > /tmp/reach.pod; JOB_COMPLETION_INDEX=1 setsid sh -c 'sh /tmp/reach.pod; echo \$? > /tmp/reach.status' > /tmp/reach.said 2>&1 < /dev/null &" <<< "$pod"

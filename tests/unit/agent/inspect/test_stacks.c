@@ -142,9 +142,14 @@ START_TEST(a_rank_below_a_command)
     for (int waits = 0; waits < 2; waits++) {
         pid_t rank = 0, command = start_command(waits, &rank);
         pid_t wanted = waits ? command : rank, found = 0;
+        struct inspected_process p = {0};
+        for (bool for_children = false; p.state != 'S' || for_children != waits; usleep(1000))
+            ck_assert(inspect_read(command, &p, &for_children));
         for (int tries = 0; tries < 500 && (found = inspect_subject(command, rank)) != wanted; tries++)
             usleep(10000);
         ck_assert_int_eq(found, wanted);
+        ck_assert_int_eq(inspect_root(command, rank), command);
+        ck_assert_int_eq(inspect_root(rank, command), command);
         kill(rank, SIGKILL);
         kill(command, SIGKILL);
         waitpid(command, NULL, 0);
