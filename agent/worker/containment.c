@@ -227,7 +227,7 @@ static int remove_tree(const char *path)
 {
     if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
         return -1;
-    return access(path, F_OK) < 0 ? 0 : -1;
+    return access(path, F_OK) < 0 && errno == ENOENT ? 0 : -1;
 }
 
 int containment_remove(const char *path, unsigned ms)

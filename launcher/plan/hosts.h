@@ -62,6 +62,6 @@ bool hosts_is_local(const struct host_spec *host, const char *hostname);
  * another host. Asks the resolver, and waits. */
 typedef void host_name_source(const char *hostname, char *full, size_t size);
 host_name_source hosts_full_name;
-/* Marks as `here` the hosts whose names begin this host's full name: train-0.train on
+/* Marks as `here` the hosts whose names are this host's full name up to one of its dots: train-0.train on
  * train-0.train.default.svc.cluster.local. Asks `ask` only when such a name is possible. */
 void hosts_mark_own(struct host_list *hosts, const char *hostname, host_name_source *ask);

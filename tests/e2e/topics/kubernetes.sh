@@ -92,7 +92,7 @@ case_a_pod_that_is_deleted() {
     stop_status
     expect_status 125
     expect_err 'host node2: the session of the job .* was killed by signal 9'
-    expect_err '^hvdrun: error: host node2 could not be reached again \(error: unable to upgrade connection: container not found \("main"\) *\); its session '
+    expect_err '^hvdrun: error: host node2 could not be reached again \(error: unable to upgrade connection: container not found \("main"\)\); its session '
     expect_no "$T/err" 'processes of the job are left'
     leave_within=8
 }
