@@ -323,14 +323,27 @@ static long memory_of(pid_t pid)
     return kilobytes;
 }
 
+/* The most memory of this process and of its engine that any look in each third of the rounds saw. The allocator
+ * gives memory back at times of its own: single looks differ by 0.7 MiB, the highest of many looks by 0.3 MiB. */
+struct peaks {
+    long own[3], engine[3];
+};
+
+static void raise_peaks(struct peaks *peaks, int third, pid_t engine)
+{
+    long own = memory_of(getpid()), its = memory_of(engine);
+
+    peaks->own[third] = own > peaks->own[third] ? own : peaks->own[third];
+    peaks->engine[third] = its > peaks->engine[third] ? its : peaks->engine[third];
+}
+
 /* Each rank is in sets of two kinds, which come and go; the engine and the rank forget them. */
 static int come_and_go(const struct job *job, int rank)
 {
     const char *wanted = getenv("SETS");
     int size = job->hosts * job->per_host, all[JOB_RANKS_MAX],
-        rounds = wanted ? (int)strtol(wanted, NULL, 10) : 1500;
-    pid_t engine = job->engine[job_host(job, rank)];
-    long own = 0, engines = 0;
+        rounds = wanted ? (int)strtol(wanted, NULL, 10) : 4500;
+    struct peaks peaks = {0};
 
     job_check(hvd_init() == HVD_SUCCESS);
     for (int i = 0; i < size; i++)
@@ -345,18 +358,15 @@ static int come_and_go(const struct job *job, int rank)
             check_sum(set, all, n, round % 100 == 0 ? 10000 : 1);
             job_check(hvd_set_close(set) == HVD_SUCCESS);
         }
-        if (round == rounds / 3) {
-            own = memory_of(getpid());
-            engines = memory_of(engine);
-        }
+        if (round % 8 == 0)
+            raise_peaks(&peaks, (int)(3L * round / rounds), job->engine[job_host(job, rank)]);
     }
-    own = memory_of(getpid()) - own;
-    engines = memory_of(engine) - engines;
+    long own = peaks.own[2] - peaks.own[1], engine = peaks.engine[2] - peaks.engine[1];
     if (getenv("ASAN_OPTIONS") || getenv("TSAN_OPTIONS")) /* sanitizers keep freed memory for a while */
-        own = engines = 0;
-    if (own > 512 || engines > 512)
-        fprintf(stderr, "rank %d: %ld KiB more, its engine: %ld KiB more\n", rank, own, engines);
-    job_check(own <= 512 && engines <= 512);
+        own = engine = 0;
+    if (own > 1024 || engine > 1024)
+        fprintf(stderr, "rank %d: %ld KiB more, its engine: %ld KiB more\n", rank, own, engine);
+    job_check(own <= 1024 && engine <= 1024);
     job_check(hvd_shutdown() == HVD_SUCCESS);
     return 0;
 }
