@@ -35,7 +35,7 @@ _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements ar
 
 #define MESSAGE_MAX (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_BYTES_MAX)
 
-/* Elements of the other rank that came before this rank took them. */
+/* Elements of another rank that came before this rank took them. */
 struct early {
     uint32_t sequence, bytes, room;
     struct tensor_op op;
@@ -45,11 +45,20 @@ struct early {
 /* A name that one of the ranks has spoken of. */
 struct linked_name {
     struct linked_name *next; /* in its bucket */
-    _Atomic bool left;        /* all its operations go to the engine */
+    _Atomic bool left;        /* all its further operations go to the engine, */
+    uint32_t left_at;         /* from this one on */
     bool takes;               /* this rank has sent elements */
     uint32_t given, done;     /* this rank's last operation whose elements it has sent, and that has ended */
-    struct early early[2];    /* by operation % 2: the other rank may be one ahead */
-    char name[];
+    char *name;
+    struct early early[][2]; /* by rank, and by operation % 2: the other ranks may be one ahead */
+};
+
+/* Another rank. */
+struct link_peer {
+    int fd; /* -1: there is no connection; this rank itself */
+    bool stopped;
+    uint8_t *in; /* [MESSAGE_MAX] */
+    size_t have;
 };
 
 enum state { STATE_UNKNOWN, STATE_UP, STATE_NONE, STATE_BROKEN };
@@ -58,19 +67,24 @@ enum state { STATE_UNKNOWN, STATE_UP, STATE_NONE, STATE_BROKEN };
 static struct {
     pthread_mutex_t lock;
     enum state state;
-    int fd;
-    bool stops, stopped; /* this rank has said so; the other one */
-    bool sleeps;         /* a thread waits for the socket, and reads what comes for all of them */
+    bool stops, stopped; /* this rank has said so; another one */
+    bool sleeps;         /* a thread waits for the sockets, and reads what comes for all of them */
     uint64_t broken_at;  /* 0: the engine was told */
     const char *why;     /* it broke; NULL: the engines know */
-    uint8_t *in;         /* [MESSAGE_MAX] */
-    size_t have;
+    uint32_t ranks;
+    struct link_peer peer[LINK_HOSTS_MAX]; /* [ranks], by rank */
     uint32_t names;
     struct linked_name *bucket[BUCKETS];
-} rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+} rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static const char no_memory[] = "has no memory for what the rank of the other host has sent";
-static const char no_message[] = "got something else than a message from the rank of the other host";
+static const char no_memory[] = "has no memory for what the ranks of other hosts have sent";
+static const char no_room[] = "has no descriptors left for the connections to the ranks of other hosts";
+static const char no_message[] = "got something else than a message from the rank of another host";
+
+static bool is_other(uint32_t rank)
+{
+    return rank != (uint32_t)client.rank;
+}
 
 static size_t fill_up(size_t bytes)
 {
@@ -79,33 +93,53 @@ static size_t fill_up(size_t bytes)
 
 /* ---- the connection ------------------------------------------------------------------------------------ */
 
-/* why NULL: the engines know, if the other rank or its host has gone. */
+/* why NULL: the engines know, if another rank or its host has gone. */
 static void break_link(const char *why)
 {
     rank_link.state = STATE_BROKEN;
     rank_link.why = why;
     rank_link.broken_at = clock_now();
-    rank_link.have = 0;
-    shutdown(rank_link.fd, SHUT_RDWR); /* so that the other rank sees it */
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        rank_link.peer[r].have = 0;
+        if (rank_link.peer[r].fd >= 0)
+            shutdown(rank_link.peer[r].fd, SHUT_RDWR); /* so that the other rank sees it */
+    }
 }
 
-/* Asks the engine, once in an epoch. `declines`: this rank is not going to use the connection. */
+/* The connections that the engine has given, in the order of the other ranks. */
+static bool take_connections(const int *fds)
+{
+    bool whole = true;
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        struct link_peer *p = &rank_link.peer[r];
+        *p = (struct link_peer){.fd = -1};
+        if (!is_other(r))
+            continue;
+        *p = (struct link_peer){.fd = *fds++, .in = malloc(MESSAGE_MAX)};
+        whole = whole && p->in;
+    }
+    return whole;
+}
+
+/* Asks the engine, once in an epoch. `declines`: this rank is not going to use the connections. */
 static void open_link(bool declines)
 {
     struct worker_message m = {.type = WORKER_RANK_LINK, .id = declines};
-    unsigned fds = 1;
-    int fd = -1;
+    int fds[WORKER_FDS_MAX];
+    unsigned number = WORKER_FDS_MAX;
     if (rank_link.state != STATE_UNKNOWN)
         return;
     rank_link.state = STATE_NONE;
-    if (rpc(&m, -1, &fd, &fds) != HVD_SUCCESS || fds == 0)
+    for (int i = 0; i < WORKER_FDS_MAX; i++)
+        fds[i] = -1;
+    if (rpc(&m, -1, fds, &number) != HVD_SUCCESS || (number == 0 && m.id == 0))
         return;
-    rank_link.in = malloc(MESSAGE_MAX);
-    rank_link.fd = fd;
-    if (rank_link.in)
-        rank_link.state = STATE_UP;
-    else
+    rank_link.ranks = (uint32_t)client.size;
+    rank_link.state = STATE_UP;
+    if (!take_connections(fds))
         break_link(no_memory);
+    else if (number != rank_link.ranks - 1)
+        break_link(no_room);
 }
 
 static void free_names(void)
@@ -114,8 +148,10 @@ static void free_names(void)
         while (rank_link.bucket[i]) {
             struct linked_name *n = rank_link.bucket[i];
             rank_link.bucket[i] = n->next;
-            free(n->early[0].elements);
-            free(n->early[1].elements);
+            for (uint32_t r = 0; r < rank_link.ranks; r++) {
+                free(n->early[r][0].elements);
+                free(n->early[r][1].elements);
+            }
             free(n);
         }
     rank_link.names = 0;
@@ -124,19 +160,19 @@ static void free_names(void)
 void rank_link_close(void)
 {
     pthread_mutex_lock(&rank_link.lock);
-    if (rank_link.fd >= 0)
-        close(rank_link.fd);
-    free(rank_link.in);
     free_names();
-    rank_link.fd = -1;
-    rank_link.in = NULL;
-    rank_link.have = 0;
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        if (rank_link.peer[r].fd >= 0)
+            close(rank_link.peer[r].fd);
+        free(rank_link.peer[r].in);
+    }
+    rank_link.ranks = 0;
     rank_link.state = STATE_UNKNOWN;
     rank_link.stops = rank_link.stopped = false;
     pthread_mutex_unlock(&rank_link.lock);
 }
 
-/* Makes it if need be. NULL: no memory, or the other rank has named too many; the connection is broken. */
+/* Makes it if need be. NULL: no memory, or other ranks have named too many; the connections are broken. */
 static struct linked_name *find_name(const char *name)
 {
     struct linked_name **at = &rank_link.bucket[hash_text(0, name) % BUCKETS], *n = *at;
@@ -145,11 +181,13 @@ static struct linked_name *find_name(const char *name)
     if (n)
         return n;
     size_t size = strlen(name) + 1;
-    n = rank_link.names < LINK_NAMES ? calloc(1, sizeof *n + size) : NULL;
+    size_t early = rank_link.ranks * sizeof n->early[0];
+    n = rank_link.names < LINK_NAMES ? calloc(1, sizeof *n + early + size) : NULL;
     if (!n) {
         break_link(no_memory);
         return NULL;
     }
+    n->name = (char *)n->early + early;
     memcpy(n->name, name, size);
     n->next = *at;
     *at = n;
@@ -157,31 +195,76 @@ static struct linked_name *find_name(const char *name)
     return n;
 }
 
+/* ---- what other ranks have said of a name -------------------------------------------------------------- */
+
+/* The first operation of the name that goes to the engine; all ranks see which one that is. */
+static void leave_name(struct linked_name *n, uint32_t sequence)
+{
+    if (!n->left || (int32_t)(sequence - n->left_at) < 0)
+        n->left_at = sequence;
+    n->left = true;
+}
+
+/* Of an operation near those that the ranks are in. */
+static bool has_left(const struct linked_name *n, uint32_t sequence)
+{
+    return n->left && (int32_t)(sequence - n->left_at) >= 0;
+}
+
+/* That rank's elements for the operation, which this rank has yet to take. */
+static const struct early *find_early(const struct linked_name *n, uint32_t rank, uint32_t sequence)
+{
+    const struct early *e = &n->early[rank][sequence % 2];
+    return n->done != sequence && e->sequence == sequence ? e : NULL;
+}
+
+static bool is_same(const struct early *e, const struct link_operation *o)
+{
+    return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->bytes == o->bytes;
+}
+
+/* This rank waits for a word of another one about the operation. */
+static bool lacks_word(const struct linked_name *n, uint32_t sequence)
+{
+    bool lacks = false;
+    if (n->done == sequence || has_left(n, sequence))
+        return false;
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        if (!is_other(r) || find_early(n, r, sequence))
+            continue;
+        if (rank_link.peer[r].stopped)
+            return false;
+        lacks = true;
+    }
+    return lacks;
+}
+
 /* ---- messages in --------------------------------------------------------------------------------------- */
 
 /* The first message in the buffer, and its size if it is whole; else 0. NULL: it is no message. */
-static const struct link_message *check_message(size_t *size)
+static const struct link_message *check_message(const struct link_peer *p, size_t *size)
 {
-    const struct link_message *m = (const void *)rank_link.in;
+    const struct link_message *m = (const void *)p->in;
     *size = 0;
-    if (rank_link.have < sizeof *m)
+    if (p->have < sizeof *m)
         return m;
     if (m->magic != LINK_MAGIC || m->said < ELEMENTS || m->said > STOPS || m->name > SHM_NAME_MAX ||
         m->bytes > LINK_BYTES_MAX)
         return NULL;
     size_t whole = sizeof *m + fill_up(m->name) + fill_up(m->bytes);
-    if (rank_link.have < whole)
+    if (p->have < whole)
         return m;
     size_t before = offsetof(struct link_message, said);
-    if (crc32c(0, rank_link.in + before, whole - before) != m->check)
+    if (crc32c(0, p->in + before, whole - before) != m->check)
         return NULL;
     *size = whole;
     return m;
 }
 
-static void keep_elements(struct linked_name *n, const struct link_message *m, const uint8_t *elements)
+static void keep_elements(struct linked_name *n, uint32_t rank, const struct link_message *m,
+                          const uint8_t *elements)
 {
-    struct early *to = &n->early[m->sequence % 2];
+    struct early *to = &n->early[rank][m->sequence % 2];
     uint8_t *room = m->bytes > to->room ? realloc(to->elements, m->bytes) : to->elements;
     if (!room && m->bytes > 0) {
         break_link(no_memory);
@@ -196,26 +279,37 @@ static void keep_elements(struct linked_name *n, const struct link_message *m, c
         memcpy(to->elements, elements, m->bytes);
 }
 
-static void combine_elements(struct linked_name *n, const struct link_operation *o, const void *theirs)
+/* All ranks' are there: those of rank `from` at `theirs`, if it is another one, all others were kept. */
+static void combine_elements(struct linked_name *n, const struct link_operation *o, uint32_t from,
+                             const void *theirs)
 {
-    const void *in[2] = {o->in, theirs};
+    const void *in[LINK_HOSTS_MAX];
     void *out = o->out;
-    if (client.rank == 1) {
-        in[0] = theirs;
-        in[1] = o->in;
-    }
+    for (uint32_t r = 0; r < rank_link.ranks; r++)
+        in[r] = !is_other(r) ? o->in : r == from ? theirs : n->early[r][o->sequence % 2].elements;
     struct reduce_job job = {.in = in,
-                             .inputs = 2,
+                             .inputs = rank_link.ranks,
                              .out = &out,
                              .outputs = 1,
                              .dtype = (hvd_dtype)o->op.dtype,
                              .op = (hvd_op)o->op.op,
-                             .divisor = o->op.op == HVD_AVERAGE ? 2 : 0,
+                             .divisor = o->op.op == HVD_AVERAGE ? rank_link.ranks : 0,
                              .postscale = o->op.postscale};
     if (o->op.kind == SHM_ALLREDUCE)
         reduce_range(&job, 0, o->op.count);
     n->done = o->sequence;
     atomic_store(o->carried, o->sequence);
+}
+
+/* All other ranks' elements were kept, and are for this operation. `but`: of this one they come now. */
+static bool has_others(const struct linked_name *n, const struct link_operation *o, uint32_t but)
+{
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        const struct early *e = find_early(n, r, o->sequence);
+        if (is_other(r) && r != but && (!e || !is_same(e, o)))
+            return false;
+    }
+    return true;
 }
 
 /* The reader's own operation, or NULL. */
@@ -224,53 +318,58 @@ struct waiting {
     const struct link_operation *o;
 };
 
-static void take_message(const struct link_message *m, const struct waiting *w)
+static void take_message(uint32_t rank, const struct link_message *m, const struct waiting *w)
 {
     char name[SHM_NAME_MAX + 1];
     const uint8_t *elements = (const uint8_t *)(m + 1) + fill_up(m->name);
     if (m->said == STOPS) {
-        rank_link.stopped = true;
+        rank_link.peer[rank].stopped = rank_link.stopped = true;
         return;
     }
     memcpy(name, m + 1, m->name);
     name[m->name] = '\0';
     struct linked_name *n = w && strcmp(w->o->name, name) == 0 ? w->name : find_name(name);
-    if (!n || n->left)
-        return; /* the name goes to the engine */
+    if (!n || has_left(n, m->sequence))
+        return; /* it goes to the engine */
     if (m->said == LEAVES)
-        n->left = true;
+        leave_name(n, m->sequence);
     else if (w && n == w->name && n->given == m->sequence && n->done != m->sequence &&
              w->o->sequence == m->sequence && memcmp(&m->op, &w->o->op, sizeof m->op) == 0 &&
-             m->bytes == w->o->bytes)
-        combine_elements(n, w->o, elements);
+             m->bytes == w->o->bytes && has_others(n, w->o, rank))
+        combine_elements(n, w->o, rank, elements);
     else
-        keep_elements(n, m, elements);
+        keep_elements(n, rank, m, elements);
 }
 
 /* All whole messages in the buffer. */
-static void take_messages(const struct waiting *w)
+static void take_messages(uint32_t rank, const struct waiting *w)
 {
+    struct link_peer *p = &rank_link.peer[rank];
     const struct link_message *m;
     size_t size;
     bool taken = false;
-    while (rank_link.state == STATE_UP && (m = check_message(&size)) != NULL && size > 0) {
-        take_message(m, w);
-        rank_link.have -= rank_link.state == STATE_UP ? size : rank_link.have;
-        memmove(rank_link.in, rank_link.in + size, rank_link.have);
+    while (rank_link.state == STATE_UP && (m = check_message(p, &size)) != NULL && size > 0) {
+        take_message(rank, m, w);
+        p->have -= rank_link.state == STATE_UP ? size : p->have;
+        memmove(p->in, p->in + size, p->have);
         taken = true;
     }
-    if (rank_link.state == STATE_UP && !check_message(&size))
+    if (rank_link.state == STATE_UP && !check_message(p, &size))
         break_link(no_message);
     if (taken && doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* it may be another thread's */
 }
 
-/* Reads without waiting, until nothing is there or the reader's operation has ended. */
-static void read_link(const struct waiting *w)
+static bool has_ended(const struct waiting *w)
 {
-    while (rank_link.state == STATE_UP && !(w && w->name->done == w->o->sequence)) {
-        ssize_t n =
-            recv(rank_link.fd, rank_link.in + rank_link.have, MESSAGE_MAX - rank_link.have, MSG_DONTWAIT);
+    return rank_link.state != STATE_UP || (w && w->name->done == w->o->sequence);
+}
+
+static void read_peer(uint32_t rank, const struct waiting *w)
+{
+    struct link_peer *p = &rank_link.peer[rank];
+    while (p->fd >= 0 && !has_ended(w)) {
+        ssize_t n = recv(p->fd, p->in + p->have, MESSAGE_MAX - p->have, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -279,31 +378,48 @@ static void read_link(const struct waiting *w)
             break_link(NULL);
             return;
         }
-        rank_link.have += (size_t)n;
-        take_messages(w);
+        p->have += (size_t)n;
+        take_messages(rank, w);
     }
+}
+
+/* Reads without waiting, until nothing is there or the reader's operation has ended. */
+static void read_link(const struct waiting *w)
+{
+    for (uint32_t r = 0; r < rank_link.ranks && !has_ended(w); r++)
+        read_peer(r, w);
 }
 
 /* ---- messages out -------------------------------------------------------------------------------------- */
 
-/* The socket is full. Both ranks may send, so what comes is read meanwhile. */
-static void wait_for_room(void)
+/* The other ranks' sockets, for poll(); the room of `full` too, unless that is nobody. Returns how many. */
+static nfds_t list_sockets(struct pollfd to[LINK_HOSTS_MAX], uint32_t full)
 {
-    struct pollfd p = {.fd = rank_link.fd, .events = POLLOUT | POLLIN};
-    poll(&p, 1, SLICE_MS);
-    if (p.revents & POLLIN)
-        read_link(NULL);
+    nfds_t n = 0;
+    for (uint32_t r = 0; r < rank_link.ranks; r++)
+        if (rank_link.peer[r].fd >= 0)
+            to[n++] = (struct pollfd){.fd = rank_link.peer[r].fd,
+                                      .events = (short)(r == full ? POLLIN | POLLOUT : POLLIN)};
+    return n;
+}
+
+/* The rank's socket is full. It may be sending too, as all others, so what comes is read meanwhile. */
+static void wait_for_room(uint32_t rank)
+{
+    struct pollfd p[LINK_HOSTS_MAX];
+    poll(p, list_sockets(p, rank), SLICE_MS);
+    read_link(NULL);
     if (region_poisoned(&client.region))
         break_link(NULL);
 }
 
-static void send_all(struct iovec *part, size_t parts)
+static void send_all(uint32_t rank, struct iovec *part, size_t parts)
 {
     while (rank_link.state == STATE_UP && parts > 0) {
         struct msghdr msg = {.msg_iov = part, .msg_iovlen = parts};
-        ssize_t n = sendmsg(rank_link.fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = sendmsg(rank_link.peer[rank].fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN)
-            wait_for_room();
+            wait_for_room(rank);
         else if (n < 0 && errno != EINTR)
             break_link(NULL);
         size_t sent = n > 0 ? (size_t)n : 0;
@@ -311,6 +427,15 @@ static void send_all(struct iovec *part, size_t parts)
             sent -= part++->iov_len;
         if (parts > 0)
             *part = (struct iovec){(uint8_t *)part->iov_base + sent, part->iov_len - sent};
+    }
+}
+
+/* Each rank begins with the one behind itself, so that not all send to the same one. */
+static void send_to_others(const struct iovec part[3], size_t parts)
+{
+    for (uint32_t i = 1; i < rank_link.ranks; i++) {
+        struct iovec copy[3] = {part[0], part[1], part[2]};
+        send_all(((uint32_t)client.rank + i) % rank_link.ranks, copy, parts);
     }
 }
 
@@ -340,7 +465,7 @@ static void send_message(enum said said, const struct link_operation *o)
     for (int i = 1; i < 3; i++)
         check = crc32c(check, part[i].iov_base, part[i].iov_len);
     head.m.check = check;
-    send_all(part, part[2].iov_len > 0 ? 3 : part[1].iov_len > 0 ? 2 : 1);
+    send_to_others(part, part[2].iov_len > 0 ? 3 : part[1].iov_len > 0 ? 2 : 1);
 }
 
 static void say_stop(void)
@@ -373,7 +498,7 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
         say_stop();
     if (rank_link.state == STATE_NONE || rank_link.stops) {
         if (*linked)
-            (*linked)->left = true;
+            leave_name(*linked, o->sequence);
         return false;
     }
     if (!*linked)
@@ -382,15 +507,15 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
     if (!n || n->left)
         return false;
     if (rank_link.state == STATE_BROKEN)
-        return true; /* the other rank may wait for this one here: nobody goes on */
-    bool is_late = !n->takes && o->sequence != LINK_FIRST; /* both ranks had to begin with that one */
+        return true; /* another rank may wait for this one here: nobody goes on */
+    bool is_late = !n->takes && o->sequence != LINK_FIRST; /* all ranks had to begin with that one */
     if (!fits || is_late)
-        n->left = true;
+        leave_name(n, o->sequence);
     if (is_late)
         return false;
     n->takes = fits;
     n->given = o->sequence;
-    send_message(fits ? ELEMENTS : LEAVES, o); /* meanwhile the other rank may say that the name leaves */
+    send_message(fits ? ELEMENTS : LEAVES, o); /* meanwhile another rank may say that the name leaves */
     return fits;
 }
 
@@ -410,28 +535,21 @@ static void tell_loss(void)
     if (rank_link.broken_at == 0 || (!rank_link.why && clock_now() < rank_link.broken_at + LOST_NS))
         return;
     rank_link.broken_at = 0;
-    rpc_failed(rank_link.why ? rank_link.why : "has lost its connection to the rank of the other host");
-}
-
-/* The other rank's elements for the operation, which this rank has yet to take. */
-static const struct early *find_early(const struct linked_name *n, uint32_t sequence)
-{
-    const struct early *e = &n->early[sequence % 2];
-    return n->done != sequence && e->sequence == sequence ? e : NULL;
+    rpc_failed(rank_link.why ? rank_link.why : "has lost its connection to the rank of another host");
 }
 
 static enum link_step decide_step(struct linked_name *n, const struct link_operation *o)
 {
-    const struct early *theirs = find_early(n, o->sequence);
-    if (theirs) {
-        if (memcmp(&theirs->op, &o->op, sizeof o->op) == 0 && theirs->bytes == o->bytes)
-            combine_elements(n, o, theirs->elements);
-        else
-            n->left = true;
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        const struct early *e = find_early(n, r, o->sequence);
+        if (e && !is_same(e, o))
+            leave_name(n, o->sequence); /* the other ranks see the same */
     }
+    if (n->done != o->sequence && !has_left(n, o->sequence) && has_others(n, o, UINT32_MAX))
+        combine_elements(n, o, UINT32_MAX, NULL);
     if (n->done == o->sequence)
         return LINK_ENDED;
-    if (n->left || (rank_link.stopped && rank_link.state == STATE_UP))
+    if (has_left(n, o->sequence) || (rank_link.state == STATE_UP && !lacks_word(n, o->sequence)))
         return LINK_TO_ENGINE;
     if (rank_link.state == STATE_BROKEN)
         tell_loss();
@@ -442,7 +560,7 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 {
     struct waiting w = {linked, o};
     pthread_mutex_lock(&rank_link.lock);
-    if (linked->done != o->sequence && !find_early(linked, o->sequence) && !rank_link.sleeps)
+    if (lacks_word(linked, o->sequence) && !rank_link.sleeps)
         read_link(&w);
     if (rank_link.stopped)
         say_stop();
@@ -453,20 +571,21 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms)
 {
+    struct pollfd p[LINK_HOSTS_MAX];
     pthread_mutex_lock(&rank_link.lock);
-    struct pollfd p = {.fd = rank_link.fd, .events = POLLIN};
+    nfds_t sockets = list_sockets(p, UINT32_MAX);
     bool mine = rank_link.state == STATE_UP && !rank_link.sleeps;
-    bool has_come = find_early(linked, sequence) || linked->left; /* another thread has read it just now */
+    bool has_come = !lacks_word(linked, sequence); /* another thread has read it just now */
     rank_link.sleeps = rank_link.sleeps || (mine && !has_come);
     pthread_mutex_unlock(&rank_link.lock);
     if (!mine || has_come)
         return has_come;
-    poll(&p, 1, ms < SLICE_MS ? (int)ms : SLICE_MS);
+    poll(p, sockets, ms < SLICE_MS ? (int)ms : SLICE_MS);
     pthread_mutex_lock(&rank_link.lock);
     rank_link.sleeps = false;
     pthread_mutex_unlock(&rank_link.lock);
     if (doorbell_has_sleeper(client.mailbox))
-        doorbell_ring(client.mailbox); /* another thread may look after the socket now */
+        doorbell_ring(client.mailbox); /* another thread may look after the sockets now */
     return true;
 }
 

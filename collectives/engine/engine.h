@@ -13,7 +13,7 @@
  *   autotune.c  which values are best (pure)         tuning.c     measures, and tells all hosts
  *   timeline.c  a trace of the operations            gpu/         the ranks' operations on GPUs
  *   flight.c    names and rings of the flight recorder
- *   rank_link.c a connection between the only ranks of two hosts
+ *   rank_link.c connections between the only ranks of hosts
  *
  * Calls go down: engine.c and session.c stand on the parts, the parts on core.c. A part owns its struct, and
  * takes part in start, turns, epochs, messages and the end through its row in the table (core.h).
@@ -70,7 +70,7 @@ struct engine_options {
     uint32_t gpu_connect_ms; /* how long NCCL may take to connect */
     bool gpu_requires_nccl;
     uint64_t stream_least; /* bytes of a tensor that ranks may pass piece by piece (local/pipeline.h) */
-    bool rank_link;        /* the only ranks of two hosts may have a connection of their own */
+    bool rank_link;        /* ranks that are the only ones of their hosts may have connections */
     bool flat;             /* reductions between hosts do not begin within them (run_unreduced.c) */
 };
 

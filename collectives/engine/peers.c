@@ -361,6 +361,7 @@ static int advertise_port(struct engine *engine, const Hvd__EngineConfig *c, str
     link.address = c->address;
     link.n_address = c->n_address;
     link.port = links_port(engine->peers.links);
+    link.rank_link_hosts = engine->options.rank_link ? LINK_HOSTS_MAX : 0;
     message.body_case = HVD__ENGINE__BODY_LINK;
     message.link = &link;
     return engine_send(engine, &message, e);

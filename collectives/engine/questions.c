@@ -163,11 +163,11 @@ static bool take_seat(struct engine *engine, struct worker *w, struct worker_mes
 }
 
 /* The descriptors that a member gets; returns their number. */
-static unsigned seat_fds(const struct engine *engine, int status, int fds[WORKER_FDS_MAX])
+static unsigned seat_fds(const struct engine *engine, int status, int fds[WORKER_HELLO_FDS])
 {
     fds[0] = engine->region_fd;
     fds[1] = engine->loop.kick.fd;
-    return status == HVD_SUCCESS ? WORKER_FDS_MAX : 0;
+    return status == HVD_SUCCESS ? WORKER_HELLO_FDS : 0;
 }
 
 static void tell_of_wait(struct engine *engine, const struct worker *w)
@@ -217,6 +217,7 @@ static int welcome_worker(struct engine *engine, struct worker *w, const struct 
     if (status != HVD_SUCCESS)
         return status;
     struct member *m = &engine->workers.member[region_member(&engine->region, q->rank)];
+    rank_link_welcome(engine, q);
     return seat_worker(engine, w, m, (uint32_t)peer.pid, a);
 }
 
@@ -429,7 +430,7 @@ static int answer_question(struct engine *engine, struct worker *w)
 {
     const struct worker_message *q = &w->reader.message;
     struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = q->type};
-    int fds[WORKER_FDS_MAX] = {-1, -1};
+    int fds[WORKER_HELLO_FDS] = {-1, -1};
     unsigned number = 0;
     struct err e = ERR_INIT;
     if (w->former)
@@ -496,7 +497,7 @@ static void seat_waiting(struct engine *engine)
     for (uint32_t i = 0; i < engine->workers.connections; i++) {
         struct worker *w = &engine->workers.connection[i];
         struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = WORKER_HELLO};
-        int fds[WORKER_FDS_MAX];
+        int fds[WORKER_HELLO_FDS];
         struct err e = ERR_INIT;
         if (w->watch.fd < 0 || !w->waits || !take_seat(engine, w, &a))
             continue;

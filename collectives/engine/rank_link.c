@@ -1,15 +1,15 @@
-/* How the engines make the connection. Host 0 listens, host 1 connects.
+/* How the engines make the connections, one between each two hosts, of which the lower one listens.
  *
- *   host 1                                host 0
- *     WANTED  ------------------------------>      its rank has asked (host 0's rank may ask first)
- *             <------------------------------  OFFER    host 0 listens on this port
- *     connects, authenticates ------------->
- *             <------------------------------  READY    both have the connection
+ *   a host whose rank asks, or that gets an offer:      OFFER to all others: it listens on this port
+ *   a host that has a connection to each other host:    READY to host 0
+ *   host 0, when all are ready:                         UP to all others
  *
- * REFUSED, in both directions: there is none in this epoch. Host 1 refuses only before it has sent the last
- * message of the handshake, host 0 only before READY; so both always end alike. The rank is answered then.
+ * REFUSED, from any host to all others: there are none in this epoch. A host refuses only before it is ready,
+ * and UP means that all are; so all hosts always end alike. The rank is answered then.
  *
- * Message between engines (integers little endian): PEER_RANK_LINK 1, what 1 (enum said), port 2, epoch 4. */
+ * Message between engines (integers little endian): PEER_RANK_LINK 1, what 1 (enum said), port 2, epoch 4.
+ * Release 0.1.0 has connections between two hosts only, made in another way. An engine that does not say in its
+ * Link that it makes them in this way gets no word but REFUSED. */
 #include "collectives/engine/rank_link.h"
 
 #include <errno.h>
@@ -24,34 +24,37 @@
 #include "common/base/log.h"
 
 #define MESSAGE_SIZE 8
-#define START_MS     3000 /* from the first address to the connection */
-#define PROBE_S      15   /* firewalls forget connections that are silent for a minute or more */
+#define START_MS     3000            /* from the first offer to the connections */
+#define SILENCE_MS   (10 * START_MS) /* no heartbeat may come into a connection before the ranks have it */
+#define PROBE_S      15              /* firewalls forget connections that are silent for a minute or more */
 #define NEARBY       (1u << 30)
 
-enum said { WANTED = 1, OFFER, READY, REFUSED };
+enum said { WANTED = 1, /* of release 0.1.0 */ OFFER, READY, REFUSED, UP };
 
 enum state {
     STATE_NEW,
-    STATE_WANTED,     /* host 1: has said so */
-    STATE_CONNECTING, /* both listen or connect */
-    STATE_HELD,       /* host 1: has the connection, and does not know whether host 0 has it */
+    STATE_CONNECTING,
+    STATE_HELD, /* has all connections, and does not know whether all hosts have theirs */
     STATE_UP,
     STATE_NONE
 };
 
 struct rank_link {
     enum state state;
-    bool asked; /* the rank waits for the answer */
-    int fd;     /* -1: not yet, or the rank has it */
-    uint32_t heartbeat_ms;
+    bool agreed;            /* all engines make connections in this way */
+    bool of_several;        /* the worker can have more than one */
+    bool asked;             /* the rank waits for the answer */
+    uint32_t ready;         /* host 0: other hosts that are */
+    uint32_t connected;     /* other hosts with a connection to this one */
+    int fd[LINK_HOSTS_MAX]; /* to each host; -1: not yet, or the rank has it */
     struct port_range ports;
-    struct links *links; /* while it is made */
+    struct links *links; /* while they are made */
     struct watch watch;
 };
 
 /* ---- ends of the attempt ------------------------------------------------------------------------------- */
 
-static void tell_other(struct engine *engine, enum said what, uint16_t port)
+static void tell_host(struct engine *engine, uint32_t host, enum said what, uint16_t port)
 {
     uint8_t message[MESSAGE_SIZE];
     struct writer w = writer_of(message, sizeof message);
@@ -60,15 +63,24 @@ static void tell_other(struct engine *engine, enum said what, uint16_t port)
     write_u8(&w, (uint8_t)what);
     write_u16(&w, port);
     write_u32(&w, engine->epoch);
-    if (links_send_control(engine->peers.links, 1 - engine->self, message, sizeof message, &e) != 0)
+    if (links_send_control(engine->peers.links, host, message, sizeof message, &e) != 0)
         log_debug("no word about a link between ranks: %s", e.text);
 }
 
-static void close_fd(struct rank_link *r)
+static void tell_others(struct engine *engine, enum said what, uint16_t port)
 {
-    if (r->fd >= 0)
-        close(r->fd);
-    r->fd = -1;
+    for (uint32_t h = 0; h < engine->hosts; h++)
+        if (h != engine->self)
+            tell_host(engine, h, what, port);
+}
+
+static void close_fds(struct rank_link *r)
+{
+    for (uint32_t h = 0; h < LINK_HOSTS_MAX; h++) {
+        if (r->fd[h] >= 0)
+            close(r->fd[h]);
+        r->fd[h] = -1;
+    }
 }
 
 static void drop_links(struct engine *engine, struct rank_link *r)
@@ -81,17 +93,24 @@ static void drop_links(struct engine *engine, struct rank_link *r)
     r->watch.fd = -1;
 }
 
+/* The connections go in the order of ranks, which is that of hosts. */
 static void answer_rank(struct engine *engine, struct rank_link *r)
 {
     struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = WORKER_RANK_LINK};
     struct worker *w = engine->workers.member[0].worker;
     struct err e = ERR_INIT;
+    int fds[LINK_HOSTS_MAX];
+    unsigned number = 0;
     if (!r->asked)
         return;
     r->asked = false;
-    if (w && worker_send(w->watch.fd, &a, &r->fd, r->fd >= 0, &e) != 0)
-        log_debug("the rank does not hear of its link: %s", e.text);
-    close_fd(r);
+    for (uint32_t h = 0; r->state == STATE_UP && h < engine->hosts; h++)
+        if (h != engine->self)
+            fds[number++] = r->fd[h];
+    a.id = number; /* a rank whose table of descriptors is full gets fewer */
+    if (w && worker_send(w->watch.fd, &a, fds, number, &e) != 0)
+        log_debug("the rank does not hear of its links: %s", e.text);
+    close_fds(r);
 }
 
 static void settle_state(struct engine *engine, enum state state)
@@ -99,42 +118,37 @@ static void settle_state(struct engine *engine, enum state state)
     struct rank_link *r = engine->peers.rank_link;
     r->state = state;
     if (state == STATE_NONE)
-        close_fd(r);
+        close_fds(r);
     answer_rank(engine, r);
 }
 
-/* There is none, and the other host has to know. */
-static void refuse_link(struct engine *engine)
+/* There are none, and the other hosts have to know. */
+static void refuse_links(struct engine *engine)
 {
-    tell_other(engine, REFUSED, 0);
+    tell_others(engine, REFUSED, 0);
     settle_state(engine, STATE_NONE);
 }
 
-/* ---- making it ----------------------------------------------------------------------------------------- */
+/* ---- making them --------------------------------------------------------------------------------------- */
 
 /* The connection is kept beyond the links that made it. */
 static int keep_socket(void *ctx, uint32_t host, int fd, uint32_t events, struct err *e)
 {
     struct engine *engine = ctx;
     struct rank_link *r = engine->peers.rank_link;
-    (void)host, (void)events;
-    r->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (r->fd < 0)
-        err_sys(e, errno, "cannot keep the connection of rank %u to the other host", engine->region.rank[0]);
-    if (r->fd >= 0 && net_set_quiet_options(fd, PROBE_S, e) == 0)
-        return 0;
-    if (engine->self == 1) /* host 0 has it, and may have given it to its rank */
-        engine_poison(engine, HVD_ERR_ENGINE, e->text);
-    return -1;
+    (void)events;
+    r->fd[host] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (r->fd[host] < 0)
+        return err_sys(e, errno, "cannot keep the connection of rank %u to host %s", engine->region.rank[0],
+                       engine->host[host].name);
+    return net_set_quiet_options(fd, PROBE_S, e);
 }
 
 static void link_is_ready(void *ctx, uint32_t host)
 {
     struct engine *engine = ctx;
     (void)host;
-    if (engine->self == 0)
-        tell_other(engine, READY, 0);
-    engine->peers.rank_link->state = engine->self == 0 ? STATE_UP : STATE_HELD;
+    engine->peers.rank_link->connected++;
 }
 
 static void link_is_lost(void *ctx, uint32_t host, const struct err *why)
@@ -145,7 +159,7 @@ static void link_is_lost(void *ctx, uint32_t host, const struct err *why)
     engine->peers.rank_link->state = STATE_NONE;
 }
 
-/* Neither may come: nothing is sent before both ranks have the connection. */
+/* None may come: nothing is sent before all ranks have their connections. */
 static void refuse_control(void *ctx, uint32_t host, const void *data, size_t size)
 {
     (void)ctx, (void)host, (void)data, (void)size;
@@ -172,66 +186,106 @@ static void links_move(struct engine *engine, struct watch *watch, uint32_t told
     links_event(engine->peers.rank_link->links, engine->self, told);
 }
 
-/* port 0: this host listens. */
-static int open_links(struct engine *engine, uint16_t port, struct err *e)
+/* The end that listens only begins its time with that. */
+static int connect_host(struct engine *engine, uint32_t host, uint16_t port, struct err *e)
 {
     struct rank_link *r = engine->peers.rank_link;
     char own[NET_TEXT_MAX], other[NET_TEXT_MAX];
-    const char *const name[] = {engine->host[0].name, engine->host[1].name};
-    const char *const here[] = {own}, *const there[] = {other};
+    const char *const there[] = {other};
+    if (links_ends(engine->peers.links, host, own, other) != 0)
+        return err_set(e, ERR_CLOSED, "the hosts are not linked");
+    return links_connect(r->links, host, there, 1, port, clock_now(), e);
+}
+
+/* On all interfaces of the engines' own links, and at once for the hosts that connect to this one. */
+static int open_links(struct engine *engine, struct err *e)
+{
+    struct rank_link *r = engine->peers.rank_link;
+    char own[LINK_HOSTS_MAX][NET_TEXT_MAX], other[NET_TEXT_MAX];
+    const char *name[LINK_HOSTS_MAX], *here[LINK_HOSTS_MAX];
     struct links_config config = {.kind = LINK_RANK,
                                   .self = engine->self,
-                                  .hosts = 2,
+                                  .hosts = engine->hosts,
                                   .name = name,
                                   .address = here,
-                                  .addresses = 1,
                                   .ports = r->ports,
-                                  .heartbeat_ms = r->heartbeat_ms,
+                                  .heartbeat_ms = SILENCE_MS,
                                   .start_ms = START_MS};
-    uint64_t now = clock_now();
-    if (links_ends(engine->peers.links, 1 - engine->self, own, other) != 0)
-        return err_set(e, ERR_CLOSED, "the hosts are not linked");
+    for (uint32_t h = 0; h < engine->hosts; h++) {
+        char *at = own[config.addresses];
+        name[h] = engine->host[h].name;
+        if (h == engine->self)
+            continue;
+        if (links_ends(engine->peers.links, h, at, other) != 0)
+            return err_set(e, ERR_CLOSED, "the hosts are not linked");
+        bool is_new = true;
+        for (size_t i = 0; i < config.addresses; i++)
+            is_new = is_new && strcmp(here[i], at) != 0;
+        here[config.addresses] = at;
+        config.addresses += is_new;
+    }
     links_identify(engine->peers.links, &config);
-    r->links = links_new(&config, &events, engine, now, e);
+    r->links = links_new(&config, &events, engine, clock_now(), e);
     if (!r->links)
         return -1;
     r->watch = (struct watch){links_fd(r->links), links_move};
     r->state = STATE_CONNECTING;
     if (engine_watch(engine, &r->watch, EPOLLIN, e) != 0)
         return -1;
-    /* The end that listens only begins its time with that. */
-    return links_connect(r->links, 1 - engine->self, there, 1, port ? port : links_port(r->links), now, e);
+    for (uint32_t h = engine->self + 1; h < engine->hosts; h++)
+        if (connect_host(engine, h, links_port(r->links), e) != 0)
+            return -1;
+    return 0;
 }
 
-static void begin_link(struct engine *engine, uint16_t port)
+static void give_up(struct engine *engine, const struct err *why)
+{
+    log_debug("no link between the ranks: %s", why->text);
+    drop_links(engine, engine->peers.rank_link);
+    refuse_links(engine);
+}
+
+static void begin_links(struct engine *engine)
+{
+    struct err e = ERR_INIT;
+    if (!engine->peers.up || !engine->region.header->rank_link)
+        refuse_links(engine);
+    else if (open_links(engine, &e) != 0)
+        give_up(engine, &e);
+    else
+        tell_others(engine, OFFER, links_port(engine->peers.rank_link->links));
+}
+
+/* Host 0: this host or another one has become ready. */
+static void count_ready(struct engine *engine)
 {
     struct rank_link *r = engine->peers.rank_link;
-    struct err e = ERR_INIT;
-    if (open_links(engine, port, &e) == 0) {
-        if (engine->self == 0)
-            tell_other(engine, OFFER, links_port(r->links));
+    if (r->state != STATE_HELD || r->ready < engine->hosts - 1)
         return;
-    }
-    log_debug("no link between the ranks: %s", e.text);
-    drop_links(engine, r);
-    refuse_link(engine);
+    tell_others(engine, UP, 0);
+    settle_state(engine, STATE_UP);
 }
 
-static void move_link(struct engine *engine, struct turn *turn)
+static void move_links(struct engine *engine, struct turn *turn)
 {
     struct rank_link *r = engine->peers.rank_link;
     if (__builtin_expect(!r || !r->links, 1))
         return;
     links_progress(r->links, turn->now);
-    if (r->state == STATE_CONNECTING) {
+    if (r->state == STATE_CONNECTING && r->connected < engine->hosts - 1) {
         turn_within(turn, links_timeout(r->links, turn->now));
         return;
     }
     drop_links(engine, r);
-    if (r->state == STATE_NONE)
-        refuse_link(engine);
-    else if (r->state == STATE_UP)
-        answer_rank(engine, r);
+    if (r->state == STATE_NONE) {
+        refuse_links(engine);
+        return;
+    }
+    r->state = STATE_HELD;
+    if (engine->self == 0)
+        count_ready(engine);
+    else
+        tell_host(engine, 0, READY, 0);
 }
 
 /* ---- questions and messages ---------------------------------------------------------------------------- */
@@ -240,21 +294,19 @@ void rank_link_ask(struct engine *engine, const struct worker_message *question)
 {
     struct rank_link *r = engine->peers.rank_link;
     if (!r) {
-        struct rank_link none = {.fd = -1, .asked = true};
+        struct rank_link none = {.asked = true, .state = STATE_NONE};
+        for (uint32_t h = 0; h < LINK_HOSTS_MAX; h++)
+            none.fd[h] = -1;
         answer_rank(engine, &none);
         return;
     }
     r->asked = true;
-    if (r->state == STATE_NEW && (question->id != 0 || !engine->peers.up)) {
-        refuse_link(engine);
-    } else if (r->state == STATE_NEW && engine->self == 0) {
-        begin_link(engine, 0);
-    } else if (r->state == STATE_NEW) {
-        tell_other(engine, WANTED, 0);
-        r->state = STATE_WANTED;
-    } else if (r->state == STATE_UP || r->state == STATE_NONE) {
+    if (r->state == STATE_NEW && question->id != 0)
+        refuse_links(engine);
+    else if (r->state == STATE_NEW)
+        begin_links(engine);
+    else if (r->state == STATE_UP || r->state == STATE_NONE)
         answer_rank(engine, r);
-    }
 }
 
 static uint32_t last_carried(const struct engine *engine, uint32_t slot)
@@ -288,20 +340,26 @@ bool rank_link_went_on(const struct engine *engine, uint32_t slot, uint32_t oper
     return engine->peers.rank_link && last_carried(engine, slot) - operation < NEARBY;
 }
 
-static int take_said(struct engine *engine, struct rank_link *r, uint8_t what, uint16_t port, struct err *e)
+static int take_offer(struct engine *engine, uint32_t from, uint16_t port)
 {
-    bool root = engine->self == 0;
-    if (what == WANTED && root) {
-        if (r->state == STATE_NEW)
-            begin_link(engine, 0);
-        else if (r->state == STATE_NONE)
-            tell_other(engine, REFUSED, 0);
-    } else if (what == OFFER && !root && port != 0) {
-        if (r->state == STATE_NEW || r->state == STATE_WANTED)
-            begin_link(engine, port);
-        else if (r->state == STATE_NONE)
-            tell_other(engine, REFUSED, 0);
-    } else if (what == READY && !root && r->state == STATE_HELD) {
+    struct rank_link *r = engine->peers.rank_link;
+    struct err e = ERR_INIT;
+    if (r->state == STATE_NEW)
+        begin_links(engine);
+    if (r->state == STATE_CONNECTING && from < engine->self && connect_host(engine, from, port, &e) != 0)
+        give_up(engine, &e);
+    return 0;
+}
+
+static int take_said(struct engine *engine, uint32_t from, uint8_t what, uint16_t port, struct err *e)
+{
+    struct rank_link *r = engine->peers.rank_link;
+    if (what == OFFER && port != 0)
+        return take_offer(engine, from, port);
+    if (what == READY && engine->self == 0) {
+        r->ready++;
+        count_ready(engine);
+    } else if (what == UP && from == 0 && r->state == STATE_HELD) {
         settle_state(engine, STATE_UP);
     } else if (what == REFUSED && r->state != STATE_UP) {
         drop_links(engine, r);
@@ -315,7 +373,6 @@ static int take_said(struct engine *engine, struct rank_link *r, uint8_t what, u
 static int take_message(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
 {
     struct reader in = reader_of(data, size);
-    (void)from;
     read_u8(&in);
     uint8_t what = read_u8(&in);
     uint16_t port = read_u16(&in);
@@ -323,40 +380,13 @@ static int take_message(struct engine *engine, uint32_t from, const void *data, 
     if (in.bad || in.left != 0)
         return err_set(e, ERR_PROTOCOL, "a malformed word about a link between ranks");
     if (!engine->peers.rank_link && what != REFUSED)
-        tell_other(engine, REFUSED, 0);
+        tell_host(engine, from, REFUSED, 0);
     if (!engine->peers.rank_link || epoch != engine->epoch)
         return 0;
-    return take_said(engine, engine->peers.rank_link, what, port, e);
+    return take_said(engine, from, what, port, e);
 }
 
 /* ---- the part ------------------------------------------------------------------------------------------ */
-
-static int begin_rank_link(struct engine *engine, struct err *e)
-{
-    (void)e;
-    if (engine->peers.rank_link)
-        engine->region.header->rank_link = 1;
-    return 0;
-}
-
-/* A timeline and the tuning want to see all operations. */
-static int start_rank_link(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
-{
-    bool two = engine->hosts == 2 && engine->host[0].ranks == 1 && engine->host[1].ranks == 1;
-    /* By the configuration, which is the same on both hosts: one of them may fail to open its file. */
-    bool has_timeline = config->tuning && *config->tuning->timeline;
-    bool may =
-        engine->options.rank_link && !config->encrypt && !config->elastic && !has_timeline && !engine->tuning;
-    if (!two || !may)
-        return 0;
-    struct rank_link *r = engine->peers.rank_link = calloc(1, sizeof *r);
-    if (!r)
-        return err_set(e, ERR_MEMORY, "no memory for the engine");
-    r->fd = r->watch.fd = -1;
-    r->heartbeat_ms = config->heartbeat_ms;
-    return port_range_set(&r->ports, config->port_low, config->port_high, e) < 0 ? -1
-                                                                                 : begin_rank_link(engine, e);
-}
 
 static void end_rank_link(struct engine *engine)
 {
@@ -364,9 +394,81 @@ static void end_rank_link(struct engine *engine)
     if (!r)
         return;
     drop_links(engine, r);
-    close_fd(r);
+    close_fds(r);
     r->state = STATE_NEW;
-    r->asked = false;
+    r->asked = r->of_several = false;
+    r->ready = r->connected = 0;
+}
+
+/* A worker with the libhvd of release 0.1.0 knows the connection to one other rank only. */
+static void show_rank(struct engine *engine)
+{
+    struct rank_link *r = engine->peers.rank_link;
+    if (r)
+        engine->region.header->rank_link = r->agreed && (engine->hosts == 2 || r->of_several);
+}
+
+static void free_rank_link(struct engine *engine)
+{
+    struct rank_link *r = engine->peers.rank_link;
+    end_rank_link(engine);
+    free(r);
+    engine->peers.rank_link = NULL;
+}
+
+void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
+{
+    if (!engine->peers.rank_link)
+        return;
+    bool agreed = links >= engine->hosts;
+    for (size_t i = 0; i < links; i++)
+        agreed = agreed && link[i]->rank_link_hosts >= engine->hosts;
+    if (!agreed)
+        free_rank_link(engine);
+    else
+        engine->peers.rank_link->agreed = true;
+    show_rank(engine);
+}
+
+void rank_link_welcome(struct engine *engine, const struct worker_message *hello)
+{
+    if (engine->peers.rank_link)
+        engine->peers.rank_link->of_several = hello->set == WORKER_SEVERAL_LINKS;
+    show_rank(engine);
+}
+
+static int begin_rank_link(struct engine *engine, struct err *e)
+{
+    (void)e;
+    show_rank(engine);
+    return 0;
+}
+
+/* The ranks sum in their own order, and engines in that of hosts: only where that is the same the bits are too. */
+static bool is_rank_a_host(const struct engine *engine)
+{
+    bool is = engine->hosts > 1 && engine->hosts <= LINK_HOSTS_MAX;
+    for (uint32_t h = 0; is && h < engine->hosts; h++)
+        is = engine->host[h].ranks == 1 && engine->host[h].rank[0] == h;
+    return is;
+}
+
+/* A timeline and the tuning want to see all operations. */
+static int start_rank_link(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
+{
+    /* By the configuration, which is the same on all hosts: one of them may fail to open its file. */
+    bool has_timeline = config->tuning && *config->tuning->timeline;
+    bool may =
+        engine->options.rank_link && !config->encrypt && !config->elastic && !has_timeline && !engine->tuning;
+    if (!is_rank_a_host(engine) || !may)
+        return 0;
+    struct rank_link *r = engine->peers.rank_link = calloc(1, sizeof *r);
+    if (!r)
+        return err_set(e, ERR_MEMORY, "no memory for the engine");
+    for (uint32_t h = 0; h < LINK_HOSTS_MAX; h++)
+        r->fd[h] = -1;
+    r->watch.fd = -1;
+    return port_range_set(&r->ports, config->port_low, config->port_high, e) < 0 ? -1 : 0;
 }
 
 static void fail_rank_link(struct engine *engine)
@@ -378,17 +480,10 @@ static void fail_rank_link(struct engine *engine)
         settle_state(engine, STATE_NONE);
 }
 
-static void free_rank_link(struct engine *engine)
-{
-    end_rank_link(engine);
-    free(engine->peers.rank_link);
-    engine->peers.rank_link = NULL;
-}
-
 const struct engine_part rank_link_part = {.start = start_rank_link,
                                            .epoch_begin = begin_rank_link,
                                            .epoch_end = end_rank_link,
-                                           .progress = move_link,
+                                           .progress = move_links,
                                            .failed = fail_rank_link,
                                            .messages = 1u << PEER_RANK_LINK,
                                            .message = take_message,

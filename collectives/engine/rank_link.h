@@ -1,7 +1,7 @@
-/* A connection between the only ranks of two hosts, over which they exchange small tensors themselves
- * (client/rank_link.c says how). The engines make it when a rank first asks, in the way of the data links:
- * authenticated, on the interface of the engines' own link, on a port of --port-range. Both engines agree
- * whether there is one, so both ranks do. Encrypted and elastic jobs have none. */
+/* Connections between ranks that are the only ones of their hosts, over which they exchange small tensors
+ * themselves (client/rank_link.c says how); up to LINK_HOSTS_MAX hosts. The engines make them when a rank first
+ * asks, in the way of the data links: authenticated, on the interfaces of the engines' own links, on a port of
+ * --port-range. All engines agree whether there are any, so all ranks do. Encrypted and elastic jobs have none. */
 #pragma once
 
 #include "collectives/engine/core.h"
@@ -10,7 +10,11 @@
 
 extern const struct engine_part rank_link_part;
 
-/* WORKER_RANK_LINK: answers at once, or when both engines know whether there is a connection. */
+/* The engines of all hosts know of each other. */
+void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links);
+/* This host's rank has come. */
+void rank_link_welcome(struct engine *engine, const struct worker_message *hello);
+/* WORKER_RANK_LINK: answers at once, or when all engines know whether there are connections. */
 void rank_link_ask(struct engine *engine, const struct worker_message *question);
 /* The operation that this host's only rank is in, or will begin next; `otherwise` where ranks have no such
  * connection, and the engine has seen them all. */

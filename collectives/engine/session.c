@@ -20,6 +20,7 @@
 #include "collectives/engine/hosts.h"
 #include "collectives/engine/membership.h"
 #include "collectives/engine/peers.h"
+#include "collectives/engine/rank_link.h"
 #include "collectives/engine/workers.h"
 #include "collectives/gpu/fuse.h"
 #include "collectives/local/pipeline.h"
@@ -180,6 +181,7 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
     }
     case HVD__ENGINE__BODY_LINKS:
         peers_connect(engine, m->links);
+        rank_link_meet(engine, m->links->link, m->links->n_link);
         return 0;
     case HVD__ENGINE__BODY_RANK_ENDED:
         workers_rank_ended(engine, m->rank_ended);

@@ -224,7 +224,7 @@ struct shm_header {
     uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
-    uint32_t rank_link;     /* engine: 1: two ranks on two hosts, which may have a connection of their own */
+    uint32_t rank_link;     /* engine: 1: each host has one rank, and the ranks may have connections */
     uint64_t stream_least;  /* bytes of a tensor from which on an operation between hosts may be streamed */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;          /* engine: members that are in hvd_join; beside what every call reads */

@@ -22,7 +22,7 @@
  *   ABORT        text: why                  -          -                      -
  *   NOTE         text: a line of the log, id  -        -                      -
  *   FLIGHT       -                          -          id                     the flight recorder
- *   RANK_LINK    id                         -          -                      -, the connection
+ *   RANK_LINK    id                         -          id: how many           -, the connections
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
  *   DEVICE_SPAN    gpu                      numbers    id                     -
@@ -44,8 +44,9 @@
  * warning or an error names the rank and its host. FLIGHT: `id` is the number of this worker's rings. An
  * answer without a descriptor: nothing is recorded.
  *
- * RANK_LINK: the connection to the only rank of the other host; without a descriptor there is none in this
- * epoch. `id` 1: this rank needs none; if the other rank has one already, this rank gets it all the same.
+ * RANK_LINK: the connections to the only ranks of the other hosts, in the order of their ranks; without
+ * descriptors there are none in this epoch. `id` 1: this rank needs none; if the others have them already, this
+ * rank gets them all the same. HELLO: `set` is WORKER_SEVERAL_LINKS if the worker can have more than one.
  *
  * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
  * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the
@@ -69,7 +70,9 @@
 #include "common/base/err.h"
 
 #define WORKER_TOKEN_SIZE  16
-#define WORKER_FDS_MAX     2
+#define LINK_HOSTS_MAX     8 /* whose only ranks may be connected with each other */
+#define WORKER_FDS_MAX     (LINK_HOSTS_MAX - 1)
+#define WORKER_HELLO_FDS   2
 #define WORKER_MESSAGE_TAG 0x68764433u /* layout version of this message */
 
 enum worker_message_type {
@@ -106,6 +109,8 @@ struct worker_place {
     int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
     uint32_t membership;
 };
+
+#define WORKER_SEVERAL_LINKS 1
 
 /* WORKER_JOIN's id. WORKER_REFUSES: the rank waits in hvd_shutdown, and fails what others begin. */
 enum worker_join { WORKER_JOINS_NOT, WORKER_JOINS, WORKER_REFUSES };

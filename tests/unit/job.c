@@ -229,6 +229,7 @@ static void tell_links(struct job *j)
         link[i].address = &j->link[i];
         link[i].n_address = 1;
         link[i].port = j->port[i];
+        link[i].rank_link_hosts = j->rank_link_hosts[i];
         list[i] = &link[i];
     }
     links.link = list;
@@ -249,6 +250,7 @@ static void take_message(struct job *j, int host, const Hvd__Engine *m)
         return;
     j->link[host] = "127.0.0.1";
     j->port[host] = m->link->port;
+    j->rank_link_hosts[host] = j->without_links == host + 1 ? 0 : m->link->rank_link_hosts;
     if (++j->links == j->hosts)
         tell_links(j);
 }

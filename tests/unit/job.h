@@ -26,6 +26,7 @@ struct job {
     int (*worker)(const struct job *job, int rank); /* its return value becomes the exit status */
     void *ctx;
     int silent_sessions; /* 1: nobody tells the engines how a worker ended */
+    int without_links;   /* the engine of host number so many - 1 is said to connect no ranks; 0: of none */
     enum job_fault fault;
     int fault_after; /* ranks */
 
@@ -44,7 +45,7 @@ struct job {
     pid_t engine[JOB_HOSTS_MAX], pid[JOB_RANKS_MAX];
     int pidfd[JOB_RANKS_MAX];
     char *link[JOB_HOSTS_MAX];
-    uint32_t port[JOB_HOSTS_MAX], sent[JOB_HOSTS_MAX];
+    uint32_t port[JOB_HOSTS_MAX], rank_link_hosts[JOB_HOSTS_MAX], sent[JOB_HOSTS_MAX];
 };
 
 /* How ranks lie on hosts. */

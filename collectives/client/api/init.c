@@ -181,10 +181,11 @@ static int say_hello(int epoch)
 {
     struct worker_message m = {.type = WORKER_HELLO,
                                .id = client.worker >= 0,
+                               .set = WORKER_SEVERAL_LINKS,
                                .rank = (uint32_t)(client.worker >= 0 ? client.worker : client.rank),
                                .epoch = client.worker >= 0 ? client.epochs : (uint32_t)epoch + client.epochs};
-    int fds[WORKER_FDS_MAX] = {-1, -1};
-    unsigned number = WORKER_FDS_MAX;
+    int fds[WORKER_HELLO_FDS] = {-1, -1};
+    unsigned number = WORKER_HELLO_FDS;
     int status = read_token(m.token);
     if (status == HVD_SUCCESS)
         status = rpc(&m, -1, fds, &number);
@@ -193,7 +194,7 @@ static int say_hello(int epoch)
     client.kick = fds[1];
     if (client.worker >= 0)
         take_place(&m);
-    status = number == WORKER_FDS_MAX ? map_region(fds[0])
+    status = number == WORKER_HELLO_FDS ? map_region(fds[0])
                                       : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
     if (fds[0] >= 0)
         close(fds[0]);
