@@ -27,7 +27,7 @@ enum phase {
     PHASE_WORK,   /* all members agree; the ranks do the chunks */
     PHASE_PACK,   /* several hosts: this rank brings its elements into its host's buffer (streamed.c) */
     PHASE_REMOTE, /* several hosts: the engine will complete it */
-    PHASE_LINK,   /* two hosts of one rank: the ranks exchange their elements (rank_link.h) */
+    PHASE_LINK,   /* hosts of one rank: the ranks exchange their elements (rank_link.h) */
     PHASE_PATH,   /* published; the steps are those of the operation's path */
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };

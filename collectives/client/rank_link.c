@@ -195,7 +195,7 @@ static struct linked_name *find_name(const char *name)
     return n;
 }
 
-/* ---- what other ranks have said of a name -------------------------------------------------------------- */
+/* ---- the words of other ranks about a name ------------------------------------------------------------- */
 
 /* The first operation of the name that goes to the engine; all ranks see which one that is. */
 static void leave_name(struct linked_name *n, uint32_t sequence)

@@ -1,20 +1,21 @@
-/* Connections between ranks that are the only ones of their hosts. They exchange the elements of small blocking
- * allreduces over them, and barriers, without their engines: each rank sends one message to each other one, and no
- * process has to be woken first.
+/* Connections between ranks that are the only ones of their hosts. The ranks exchange the elements of small
+ * blocking allreduces over them, and barriers, without their engines: each rank sends one message to each
+ * other rank, and no process has to be woken first.
  *
  * A name is exchanged so from its operation LINK_FIRST on, if all ranks can; all say so in the messages of
  * that operation. From then on each operation of the name begins with a message to each other rank: the
- * elements; or that the name leaves, when this rank's operation is of another kind. A rank that has the elements
- * of all others, and has sent its own, has the result. If a message differs from what this rank asks for, or
- * says that the name leaves, the operation and all later ones of the name go to the engine, which finds what
- * is wrong. All ranks see the same messages of an operation, so all go the same way, whatever comes first.
+ * elements; or that the name leaves, when this rank's operation is of another kind. A rank that has the
+ * elements of all others, and has sent its own, has the result. If a message differs from what this rank
+ * asks for, or says that the name leaves, the operation and all later ones of the name go to the engine,
+ * which finds what is wrong. All ranks see the same messages of an operation, so all go the same way,
+ * whatever comes first.
  *
- * STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would count
- * their operations anew), is not there to answer. The other ranks say the same. An operation for which all ranks
- * had sent their elements before is finished, any other one goes to the engine.
+ * STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
+ * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
+ * all ranks had sent their elements before is finished, any other one goes to the engine.
  *
- * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is
- * told. Nothing that comes over a connection is trusted.
+ * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is told.
+ * Nothing that comes over a connection is trusted.
  *
  * Threads: any; one of those that wait reads for all. Message, in the machine's byte order, as the elements
  * are: struct link_message (rank_link.c), the name and the elements, each filled up to 16 bytes. */
@@ -55,7 +56,7 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 /* Sleeps until something comes, `ms` at most; the operation waits. false: another thread does that for all,
  * and rings. */
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms);
-/* For a rank that waits for something else: takes what has come, so that the other ranks can go on sending. */
+/* For a rank that waits for something else: takes what has come, so that other ranks can go on sending. */
 void rank_link_drain(void);
 /* Nothing is exchanged any more in this epoch. */
 void rank_link_stop(void);

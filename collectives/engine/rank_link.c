@@ -8,8 +8,8 @@
  * and UP means that all are; so all hosts always end alike. The rank is answered then.
  *
  * Message between engines (integers little endian): PEER_RANK_LINK 1, what 1 (enum said), port 2, epoch 4.
- * Release 0.1.0 has connections between two hosts only, made in another way. An engine that does not say in its
- * Link that it makes them in this way gets no word but REFUSED. */
+ * Release 0.1.0 has connections between two hosts only, made in another way. An engine that does not say in
+ * its Link that it makes them in this way gets no word but REFUSED. */
 #include "collectives/engine/rank_link.h"
 
 #include <errno.h>
@@ -444,7 +444,7 @@ static int begin_rank_link(struct engine *engine, struct err *e)
     return 0;
 }
 
-/* The ranks sum in their own order, and engines in that of hosts: only where that is the same the bits are too. */
+/* Ranks sum in their own order, and engines in that of hosts. The bits are the same if the orders are. */
 static bool is_rank_a_host(const struct engine *engine)
 {
     bool is = engine->hosts > 1 && engine->hosts <= LINK_HOSTS_MAX;

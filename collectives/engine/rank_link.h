@@ -1,7 +1,8 @@
 /* Connections between ranks that are the only ones of their hosts, over which they exchange small tensors
- * themselves (client/rank_link.c says how); up to LINK_HOSTS_MAX hosts. The engines make them when a rank first
- * asks, in the way of the data links: authenticated, on the interfaces of the engines' own links, on a port of
- * --port-range. All engines agree whether there are any, so all ranks do. Encrypted and elastic jobs have none. */
+ * themselves (client/rank_link.c says how); up to LINK_HOSTS_MAX hosts. The engines make them when a rank
+ * first asks, in the way of the data links: authenticated, on the interfaces of the engines' own links, on a
+ * port of --port-range. All engines agree whether there are any, so all ranks do. Encrypted and elastic jobs
+ * have none. */
 #pragma once
 
 #include "collectives/engine/core.h"

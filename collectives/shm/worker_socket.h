@@ -44,9 +44,9 @@
  * warning or an error names the rank and its host. FLIGHT: `id` is the number of this worker's rings. An
  * answer without a descriptor: nothing is recorded.
  *
- * RANK_LINK: the connections to the only ranks of the other hosts, in the order of their ranks; without
- * descriptors there are none in this epoch. `id` 1: this rank needs none; if the others have them already, this
- * rank gets them all the same. HELLO: `set` is WORKER_SEVERAL_LINKS if the worker can have more than one.
+ * RANK_LINK: the connections to the only ranks of the other hosts, in the order of their ranks. Without
+ * descriptors there are none in this epoch. `id` 1: this rank needs none; if the others have them already,
+ * this rank gets them all the same. HELLO: `set` is WORKER_SEVERAL_LINKS if the worker can have several.
  *
  * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
  * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the
@@ -70,7 +70,7 @@
 #include "common/base/err.h"
 
 #define WORKER_TOKEN_SIZE  16
-#define LINK_HOSTS_MAX     8 /* whose only ranks may be connected with each other */
+#define LINK_HOSTS_MAX     8 /* their only ranks may be connected with each other */
 #define WORKER_FDS_MAX     (LINK_HOSTS_MAX - 1)
 #define WORKER_HELLO_FDS   2
 #define WORKER_MESSAGE_TAG 0x68764433u /* layout version of this message */

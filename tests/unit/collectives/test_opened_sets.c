@@ -323,8 +323,9 @@ static long memory_of(pid_t pid)
     return kilobytes;
 }
 
-/* The most memory of this process and of its engine that any look in each third of the rounds saw. The allocator
- * gives memory back at times of its own: single looks differ by 0.7 MiB, the highest of many looks by 0.3 MiB. */
+/* The most memory of this process and of its engine that any look in each third of the rounds saw. The
+ * allocator gives memory back at times of its own: single looks differ by 0.7 MiB, the highest of many looks
+ * by 0.3 MiB. */
 struct peaks {
     long own[3], engine[3];
 };

@@ -1,5 +1,5 @@
-/* Jobs of one rank on each of several hosts: small blocking operations over the ranks' own connections, all that
- * sends them back to the engines, and the ends of the connections.
+/* Jobs of one rank on each of several hosts: small blocking operations over the ranks' own connections, all
+ * that sends them back to the engines, and the ends of the connections.
  *
  * needs: hvd-engine client tests/unit/job.c */
 #include <math.h>
