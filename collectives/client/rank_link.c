@@ -69,6 +69,8 @@ static struct {
     enum state state;
     bool stops, stopped; /* this rank has said so; another one */
     bool sleeps;         /* a thread waits for the sockets, and reads what comes for all of them */
+    bool slept;          /* it has just done so */
+    uint32_t next;       /* the peer whose socket is looked at next */
     uint64_t broken_at;  /* 0: the engine was told */
     const char *why;     /* it broke; NULL: the engines know */
     uint32_t ranks;
@@ -365,6 +367,7 @@ static bool has_ended(const struct waiting *w)
     return rank_link.state != STATE_UP || (w && w->name->done == w->o->sequence);
 }
 
+/* Reads without waiting, until nothing is there or the reader's operation has ended. */
 static void read_peer(uint32_t rank, const struct waiting *w)
 {
     struct link_peer *p = &rank_link.peer[rank];
@@ -383,11 +386,35 @@ static void read_peer(uint32_t rank, const struct waiting *w)
     }
 }
 
-/* Reads without waiting, until nothing is there or the reader's operation has ended. */
+/* Reads what has come from all. */
 static void read_link(const struct waiting *w)
 {
     for (uint32_t r = 0; r < rank_link.ranks && !has_ended(w); r++)
         read_peer(r, w);
+}
+
+/* Each look costs a call of the kernel, so a rank looks after one of its peers at a time. */
+static void read_next(const struct waiting *w)
+{
+    for (uint32_t i = 0; i < rank_link.ranks; i++) {
+        rank_link.next = (rank_link.next + 1) % rank_link.ranks;
+        if (is_other(rank_link.next) && !(w && find_early(w->name, rank_link.next, w->o->sequence)))
+            break;
+    }
+    read_peer(rank_link.next, w);
+}
+
+static void read_lacking(const struct waiting *w)
+{
+    if (rank_link.slept)
+        read_link(w);
+    rank_link.slept = false;
+    uint32_t before;
+    do {
+        before = rank_link.next;
+        read_next(w);
+    } while (!has_ended(w) && find_early(w->name, rank_link.next, w->o->sequence) &&
+             rank_link.next != before);
 }
 
 /* ---- messages out -------------------------------------------------------------------------------------- */
@@ -493,7 +520,7 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
 {
     open_link(false);
     if (!rank_link.sleeps)
-        read_link(NULL); /* a rank that only sends must not fill the socket of one that does so too */
+        read_next(NULL); /* a rank that only sends must not fill the socket of one that does so too */
     if (rank_link.stopped)
         say_stop();
     if (rank_link.state == STATE_NONE || rank_link.stops) {
@@ -561,7 +588,7 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
     struct waiting w = {linked, o};
     pthread_mutex_lock(&rank_link.lock);
     if (lacks_word(linked, o->sequence) && !rank_link.sleeps)
-        read_link(&w);
+        read_lacking(&w);
     if (rank_link.stopped)
         say_stop();
     enum link_step step = decide_step(linked, o);
@@ -583,6 +610,7 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
     poll(p, sockets, ms < SLICE_MS ? (int)ms : SLICE_MS);
     pthread_mutex_lock(&rank_link.lock);
     rank_link.sleeps = false;
+    rank_link.slept = true;
     pthread_mutex_unlock(&rank_link.lock);
     if (doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* another thread may look after the sockets now */

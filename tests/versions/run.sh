@@ -121,6 +121,33 @@ case_workers_with_another_libhvd() {
     done
 }
 
+# Ranks that are alone on their hosts exchange small tensors themselves, where all engines and all libhvd.so.0 can.
+case_hosts_of_one_rank() {
+    local engines libraries number
+    cc "$here/worker.c" -o "$T/worker" -I"$state/this/usr/include" -L"$state/this/usr/lib" -lhvd || fail 'the worker'
+    printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib$HVD_RANK exec %s/worker 200\n' "$T" "$T" > "$T/start"
+    chmod +x "$T/start"
+    while read -r engines libraries; do
+        make_hosts "${engines%-*}" "${engines#*-}"
+        put_on_host c "${engines%-*}"
+        ln -sfn "$state/${libraries%-*}/usr/lib" "$T/lib0"
+        ln -sfn "$state/${libraries#*-}/usr/lib" "$T/lib1"
+        ln -sfn "$state/${libraries%-*}/usr/lib" "$T/lib2"
+        for number in 2 3; do
+            timeout 60 "$state/this/usr/bin/hvdrun" --rsh "$T/rsh" --agent-path "$T/hvdagent" -np $number -H a:1,b:1,c:1 "$T/start" > "$T/out" 2> "$T/err" ||
+                fail "$number hosts, engines $engines, libhvd $libraries: $(cat "$T/err")"
+            [ "$(sort "$T/out" | uniq -c | sed 's/^ *//')" = "$number the sum is $((number * (number + 1) / 2))" ] || fail "$number hosts, engines $engines, libhvd $libraries: $(cat "$T/out")"
+        done
+    done << END
+this-this this-this
+this-$other this-this
+$other-this $other-$other
+this-this this-$other
+this-this $other-this
+$other-$other this-$other
+END
+}
+
 ask() { # RELEASE PATTERN ARGUMENTS OF HVDCTL
     "$state/$1/usr/bin/hvdctl" "${@:3}" > "$T/said" 2>&1 || fail "hvdctl of $1, ${*:3}: $(cat "$T/said")"
     grep -qE "$2" "$T/said" || [ -z "$2" ] || fail "hvdctl of $1, ${*:3}, does not say $2: $(cat "$T/said")"
