@@ -70,6 +70,7 @@ static struct {
     bool stops, stopped; /* this rank has said so; another one */
     bool sleeps;         /* a thread waits for the sockets, and reads what comes for all of them */
     bool slept;          /* it has just done so */
+    bool looked;         /* this rank has looked for what came since it began its last operation */
     uint32_t next;       /* the peer whose socket is looked at next */
     uint64_t broken_at;  /* 0: the engine was told */
     const char *why;     /* it broke; NULL: the engines know */
@@ -362,16 +363,17 @@ static void take_messages(uint32_t rank, const struct waiting *w)
         doorbell_ring(client.mailbox); /* it may be another thread's */
 }
 
-static bool has_ended(const struct waiting *w)
+/* What the reader waits for has come from that rank. */
+static bool has_word(const struct waiting *w, uint32_t rank)
 {
-    return rank_link.state != STATE_UP || (w && w->name->done == w->o->sequence);
+    return w && (w->name->done == w->o->sequence || find_early(w->name, rank, w->o->sequence));
 }
 
-/* Reads without waiting, until nothing is there or the reader's operation has ended. */
+/* Reads without waiting, until nothing is there or the reader has what it waits for. */
 static void read_peer(uint32_t rank, const struct waiting *w)
 {
     struct link_peer *p = &rank_link.peer[rank];
-    while (p->fd >= 0 && !has_ended(w)) {
+    while (p->fd >= 0 && rank_link.state == STATE_UP && !has_word(w, rank)) {
         ssize_t n = recv(p->fd, p->in + p->have, MESSAGE_MAX - p->have, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
@@ -386,35 +388,32 @@ static void read_peer(uint32_t rank, const struct waiting *w)
     }
 }
 
-/* Reads what has come from all. */
-static void read_link(const struct waiting *w)
+/* For other threads, too. */
+static void read_all(const struct waiting *w)
 {
-    for (uint32_t r = 0; r < rank_link.ranks && !has_ended(w); r++)
-        read_peer(r, w);
+    for (uint32_t r = 0; r < rank_link.ranks; r++)
+        read_peer(r, has_word(w, r) ? NULL : w);
 }
 
-/* Each look costs a call of the kernel, so a rank looks after one of its peers at a time. */
-static void read_next(const struct waiting *w)
+/* Each look costs a call of the kernel, so a rank looks after one of its peers at a time. Returns which. */
+static uint32_t read_next(const struct waiting *w)
 {
     for (uint32_t i = 0; i < rank_link.ranks; i++) {
         rank_link.next = (rank_link.next + 1) % rank_link.ranks;
-        if (is_other(rank_link.next) && !(w && find_early(w->name, rank_link.next, w->o->sequence)))
+        if (is_other(rank_link.next) && !has_word(w, rank_link.next))
             break;
     }
     read_peer(rank_link.next, w);
+    return rank_link.next;
 }
 
 static void read_lacking(const struct waiting *w)
 {
     if (rank_link.slept)
-        read_link(w);
+        read_all(w);
     rank_link.slept = false;
-    uint32_t before;
-    do {
-        before = rank_link.next;
-        read_next(w);
-    } while (!has_ended(w) && find_early(w->name, rank_link.next, w->o->sequence) &&
-             rank_link.next != before);
+    while (rank_link.state == STATE_UP && lacks_word(w->name, w->o->sequence) && has_word(w, read_next(w)))
+        ;
 }
 
 /* ---- messages out -------------------------------------------------------------------------------------- */
@@ -435,7 +434,7 @@ static void wait_for_room(uint32_t rank)
 {
     struct pollfd p[LINK_HOSTS_MAX];
     poll(p, list_sockets(p, rank), SLICE_MS);
-    read_link(NULL);
+    read_all(NULL);
     if (region_poisoned(&client.region))
         break_link(NULL);
 }
@@ -519,8 +518,9 @@ void rank_link_stop(void)
 static bool begin_operation(struct linked_name **linked, const struct link_operation *o, bool fits)
 {
     open_link(false);
-    if (!rank_link.sleeps)
+    if (!rank_link.looked && !rank_link.sleeps)
         read_next(NULL); /* a rank that only sends must not fill the socket of one that does so too */
+    rank_link.looked = false;
     if (rank_link.stopped)
         say_stop();
     if (rank_link.state == STATE_NONE || rank_link.stops) {
@@ -587,6 +587,7 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 {
     struct waiting w = {linked, o};
     pthread_mutex_lock(&rank_link.lock);
+    rank_link.looked = true;
     if (lacks_word(linked, o->sequence) && !rank_link.sleeps)
         read_lacking(&w);
     if (rank_link.stopped)
@@ -622,6 +623,6 @@ void rank_link_drain(void)
     if (pthread_mutex_trylock(&rank_link.lock) != 0)
         return; /* its holder reads */
     if (!rank_link.sleeps)
-        read_link(NULL);
+        read_all(NULL);
     pthread_mutex_unlock(&rank_link.lock);
 }
