@@ -15,7 +15,7 @@ trap '[ ! -e "$binfmt/$emulator" ] || echo -1 > "$binfmt/$emulator"; rm -rf --on
 . tests/cases.sh
 
 # They ask the machine itself for what the emulator does not have: numbers of system calls, the last real-time signal, stopped threads,
-# the names of processes, limits of memory, filters of system calls.
+# the names of processes, limits of memory, filters of system calls. Programs of which single tests do so ask for HVD_TEST_EMULATED.
 not_here='backend_tcp containment gpu_headers hostile_children hostile_daemon hostile_hosts session session_deaths signals spawn ssh_config'
 
 make_root() {
@@ -57,7 +57,7 @@ case_unit_tests() {
         name=\${test#build/tests/test_}
         [ -f \$test ] && [ -x \$test ] || continue
         case ' $not_here ' in *\" \$name \"*) continue ;; esac
-        CK_TIMEOUT_MULTIPLIER=6 timeout 300 \$test > /tmp/said 2>&1
+        HVD_TEST_EMULATED=1 CK_TIMEOUT_MULTIPLIER=6 timeout 300 \$test > /tmp/said 2>&1
         status=\$?
         [ \$status = 0 ] || [ \$status = 77 ] || { echo \"\$name: exit status \$status\"; grep ':F:\\|:E:' /tmp/said | head -n 3; }
     done" > "$work/unit" 2>&1

@@ -28,6 +28,11 @@ void __wrap__tcase_add_test(TCase *tc, const TTest *test, int signal, int status
         __real__tcase_add_test(tc, test, signal, status, start, end);
 }
 
+bool is_emulated(void)
+{
+    return getenv("HVD_TEST_EMULATED") != NULL;
+}
+
 int run_suite(Suite *suite)
 {
     SRunner *runner = srunner_create(suite);

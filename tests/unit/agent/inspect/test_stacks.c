@@ -14,6 +14,7 @@
 #include "agent/inspect/stacks.h"
 #include "agent/inspect/stacks_proc.h"
 #include "tests/unit/scratch.h"
+#include "tests/unit/run_test.h"
 
 /* ---- /proc --------------------------------------------------------------------------------------------- */
 
@@ -139,6 +140,8 @@ static pid_t start_command(bool waits, pid_t *rank)
 
 START_TEST(a_rank_below_a_command)
 {
+    if (is_emulated()) /* the number of a system call is the machine's */
+        return;
     for (int waits = 0; waits < 2; waits++) {
         pid_t rank = 0, command = start_command(waits, &rank);
         pid_t wanted = waits ? command : rank, found = 0;
@@ -424,9 +427,5 @@ int main(void)
     tcase_add_test(t, a_deep_stack_loses_its_middle);
     tcase_add_loop_test(t, a_look_changes_nothing, 0, 2);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }
