@@ -363,7 +363,7 @@ static void take_messages(uint32_t rank, const struct waiting *w)
         doorbell_ring(client.mailbox); /* it may be another thread's */
 }
 
-/* What the reader waits for has come from that rank. */
+/* That rank has sent the word that the reader waits for. */
 static bool has_word(const struct waiting *w, uint32_t rank)
 {
     return w && (w->name->done == w->o->sequence || find_early(w->name, rank, w->o->sequence));

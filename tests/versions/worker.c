@@ -8,7 +8,7 @@ int main(int argc, char **argv)
     if (hvd_init() != HVD_SUCCESS)
         return fprintf(stderr, "%s\n", hvd_last_error()), 1;
     float one = 0;
-    for (int i = argc > 1 ? atoi(argv[1]) : 1; i > 0; i--) {
+    for (long i = argc > 1 ? strtol(argv[1], NULL, 10) : 1; i > 0; i--) {
         one = (float)hvd_rank() + 1;
         if (hvd_allreduce("sum", &one, &one, 1, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
             return fprintf(stderr, "%s\n", hvd_last_error()), 1;
