@@ -214,6 +214,7 @@ static int make_when_free(const struct team *team, const char *name, uint32_t ha
 
     while (status == HVD_SUCCESS && !*found) {
         forget_idle();
+        rank_link_drain();
         if (!client.solo)
             prepared = doorbell_prepare(client.mailbox);
         status = try_to_make(team, name, hash, &wanting, found, stamp);

@@ -99,7 +99,7 @@ static struct link_operation link_operation_of(const struct tensor *t)
                                    .carried = &t->view.member_slot[t->view.me]->carried};
 }
 
-/* Something that a rank makes at once of its own elements and of another rank's, or a barrier. */
+/* Something that a rank makes at once of all ranks' elements, or a barrier. */
 static bool fits_link(const struct tensor *t, bool will_wait)
 {
     const struct tensor_op *op = &t->op.what;
@@ -110,7 +110,7 @@ static bool fits_link(const struct tensor *t, bool will_wait)
             op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 && t->op.bytes <= LINK_BYTES_MAX);
 }
 
-/* For the other rank alone. The entry shows what this rank waits for. */
+/* For the other ranks alone. The entry shows what this rank waits for. */
 static __attribute__((noinline)) bool start_on_link(struct tensor *t, bool will_wait)
 {
     if (t->view.team->id != HVD_WORLD || t->sequence < LINK_FIRST)
@@ -124,7 +124,7 @@ static __attribute__((noinline)) bool start_on_link(struct tensor *t, bool will_
     return true;
 }
 
-/* The next operation takes another path, which counts it: the other rank hears that. */
+/* The next operation takes another path, which counts it: the other ranks hear that. */
 static void leave_link(struct tensor *t)
 {
     if (!rank_link_is_possible() || t->view.team->id != HVD_WORLD)

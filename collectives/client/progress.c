@@ -320,11 +320,11 @@ static void sleep_once(struct tensor *t, uint64_t left)
             operation_lose_engine(t);
         return;
     }
-    if (rank_link_is_possible())
-        rank_link_drain();
+    rank_link_drain();
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
-    if (operation_step(t) || worth_another_step(t) || forget_is_wanted() || pending_move_left()) {
+    if (operation_step(t) || worth_another_step(t) || forget_is_wanted() || pending_move_left() ||
+        (t->phase == PHASE_LINK && rank_link_is_unwatched())) {
         doorbell_cancel(client.mailbox);
         return;
     }

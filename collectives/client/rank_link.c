@@ -37,9 +37,9 @@ _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements ar
 
 /* Elements of another rank that came before this rank took them. */
 struct early {
-    uint32_t sequence, bytes, room;
+    uint32_t sequence, bytes;
     struct tensor_op op;
-    uint8_t *elements; /* [room] */
+    uint8_t *elements; /* [bytes]; NULL: they were taken */
 };
 
 /* A name that one of the ranks has spoken of. */
@@ -145,16 +145,23 @@ static void open_link(bool declines)
         break_link(no_room);
 }
 
+/* Those of the operation, whether they were used or not. */
+static void free_early(struct linked_name *n, uint32_t sequence)
+{
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        free(n->early[r][sequence % 2].elements);
+        n->early[r][sequence % 2].elements = NULL;
+    }
+}
+
 static void free_names(void)
 {
     for (uint32_t i = 0; i < BUCKETS; i++)
         while (rank_link.bucket[i]) {
             struct linked_name *n = rank_link.bucket[i];
             rank_link.bucket[i] = n->next;
-            for (uint32_t r = 0; r < rank_link.ranks; r++) {
-                free(n->early[r][0].elements);
-                free(n->early[r][1].elements);
-            }
+            free_early(n, 0);
+            free_early(n, 1);
             free(n);
         }
     rank_link.names = 0;
@@ -268,18 +275,13 @@ static void keep_elements(struct linked_name *n, uint32_t rank, const struct lin
                           const uint8_t *elements)
 {
     struct early *to = &n->early[rank][m->sequence % 2];
-    uint8_t *room = m->bytes > to->room ? realloc(to->elements, m->bytes) : to->elements;
-    if (!room && m->bytes > 0) {
-        break_link(no_memory);
-        return;
-    }
-    to->room = m->bytes > to->room ? m->bytes : to->room;
-    to->elements = room;
-    to->sequence = m->sequence;
-    to->op = m->op;
-    to->bytes = m->bytes;
-    if (m->bytes > 0)
+    free(to->elements);
+    *to = (struct early){
+        .elements = malloc(m->bytes + 1), .sequence = m->sequence, .bytes = m->bytes, .op = m->op};
+    if (to->elements)
         memcpy(to->elements, elements, m->bytes);
+    else
+        break_link(no_memory);
 }
 
 /* All ranks' are there: those of rank `from` at `theirs`, if it is another one, all others were kept. */
@@ -301,6 +303,7 @@ static void combine_elements(struct linked_name *n, const struct link_operation 
     if (o->op.kind == SHM_ALLREDUCE)
         reduce_range(&job, 0, o->op.count);
     n->done = o->sequence;
+    free_early(n, o->sequence);
     atomic_store(o->carried, o->sequence);
 }
 
@@ -572,12 +575,17 @@ static enum link_step decide_step(struct linked_name *n, const struct link_opera
         if (e && !is_same(e, o))
             leave_name(n, o->sequence); /* the other ranks see the same */
     }
-    if (n->done != o->sequence && !has_left(n, o->sequence) && has_others(n, o, UINT32_MAX))
+    if (n->given == o->sequence && n->done != o->sequence && !has_left(n, o->sequence) &&
+        has_others(n, o, UINT32_MAX))
         combine_elements(n, o, UINT32_MAX, NULL);
     if (n->done == o->sequence)
         return LINK_ENDED;
-    if (has_left(n, o->sequence) || (rank_link.state == STATE_UP && !lacks_word(n, o->sequence)))
+    if (has_left(n, o->sequence) || (rank_link.state == STATE_UP && !lacks_word(n, o->sequence))) {
+        leave_name(n, o->sequence);
+        free_early(n, o->sequence);
+        free_early(n, o->sequence + 1);
         return LINK_TO_ENGINE;
+    }
     if (rank_link.state == STATE_BROKEN)
         tell_loss();
     return LINK_WAITS;
@@ -602,8 +610,8 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
     struct pollfd p[LINK_HOSTS_MAX];
     pthread_mutex_lock(&rank_link.lock);
     nfds_t sockets = list_sockets(p, UINT32_MAX);
-    bool mine = rank_link.state == STATE_UP && !rank_link.sleeps;
-    bool has_come = !lacks_word(linked, sequence); /* another thread has read it just now */
+    bool is_up = rank_link.state == STATE_UP, mine = is_up && !rank_link.sleeps;
+    bool has_come = is_up && !lacks_word(linked, sequence); /* another thread has read it just now */
     rank_link.sleeps = rank_link.sleeps || (mine && !has_come);
     pthread_mutex_unlock(&rank_link.lock);
     if (!mine || has_come)
@@ -618,10 +626,20 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
     return true;
 }
 
+bool rank_link_is_unwatched(void)
+{
+    pthread_mutex_lock(&rank_link.lock);
+    bool is = rank_link.state == STATE_UP && !rank_link.sleeps;
+    pthread_mutex_unlock(&rank_link.lock);
+    return is;
+}
+
 void rank_link_drain(void)
 {
-    if (pthread_mutex_trylock(&rank_link.lock) != 0)
+    if (!rank_link_is_possible() || pthread_mutex_trylock(&rank_link.lock) != 0)
         return; /* its holder reads */
+    if (atomic_load_explicit(&client.region.header->rank_link, memory_order_relaxed) == SHM_RANK_LINK_UP)
+        open_link(false); /* the others may be sending */
     if (!rank_link.sleeps)
         read_all(NULL);
     pthread_mutex_unlock(&rank_link.lock);

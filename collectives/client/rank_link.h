@@ -45,7 +45,7 @@ enum link_step { LINK_WAITS, LINK_ENDED, LINK_TO_ENGINE };
 /* This rank may have such connections. */
 static inline bool rank_link_is_possible(void)
 {
-    return !client.solo && client.region.header->rank_link != 0;
+    return !client.solo && atomic_load_explicit(&client.region.header->rank_link, memory_order_relaxed);
 }
 
 /* An operation of the name begins. `fits`: it could go this way. true: it does, and its elements were sent.
@@ -56,6 +56,8 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 /* Sleeps until something comes, `ms` at most; the operation waits. false: another thread does that for all,
  * and rings. */
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms);
+/* Another thread does not look after the sockets any more. */
+bool rank_link_is_unwatched(void);
 /* For a rank that waits for something else: takes what has come, so that other ranks can go on sending. */
 void rank_link_drain(void);
 /* Nothing is exchanged any more in this epoch. */

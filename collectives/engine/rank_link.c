@@ -24,9 +24,9 @@
 #include "common/base/log.h"
 
 #define MESSAGE_SIZE 8
-#define START_MS     3000            /* from the first offer to the connections */
-#define SILENCE_MS   (10 * START_MS) /* no heartbeat may come into a connection before the ranks have it */
-#define PROBE_S      15              /* firewalls forget connections that are silent for a minute or more */
+#define START_MS     3000     /* from the first offer to the connections */
+#define SILENCE_MS   86400000 /* a day: no heartbeat may come into a connection that a rank gets */
+#define PROBE_S      15       /* firewalls forget connections that are silent for a minute or more */
 #define NEARBY       (1u << 30)
 
 enum said { WANTED = 1, /* of release 0.1.0 */ OFFER, READY, REFUSED, UP };
@@ -44,7 +44,7 @@ struct rank_link {
     bool agreed;            /* all engines make connections in this way */
     bool of_several;        /* the worker can have more than one */
     bool asked;             /* the rank waits for the answer */
-    uint32_t ready;         /* host 0: other hosts that are */
+    uint32_t ready_hosts;   /* host 0: other hosts that are */
     uint32_t connected;     /* other hosts with a connection to this one */
     int fd[LINK_HOSTS_MAX]; /* to each host; -1: not yet, or the rank has it */
     struct port_range ports;
@@ -105,12 +105,22 @@ static void answer_rank(struct engine *engine, struct rank_link *r)
         return;
     r->asked = false;
     for (uint32_t h = 0; r->state == STATE_UP && h < engine->hosts; h++)
-        if (h != engine->self)
+        if (r->fd[h] >= 0)
             fds[number++] = r->fd[h];
     a.id = number; /* a rank whose table of descriptors is full gets fewer */
     if (w && worker_send(w->watch.fd, &a, fds, number, &e) != 0)
         log_debug("the rank does not hear of its links: %s", e.text);
     close_fds(r);
+}
+
+/* A worker with the libhvd of release 0.1.0 knows the connection to one other rank only. */
+static void show_rank(struct engine *engine)
+{
+    const struct rank_link *r = engine->peers.rank_link;
+    enum shm_rank_link is = SHM_RANK_LINK_NONE;
+    if (r && r->agreed && (engine->hosts == 2 || r->of_several))
+        is = r->state == STATE_UP ? SHM_RANK_LINK_UP : SHM_RANK_LINK_MAY;
+    atomic_store_explicit(&engine->region.header->rank_link, is, memory_order_relaxed);
 }
 
 static void settle_state(struct engine *engine, enum state state)
@@ -119,6 +129,7 @@ static void settle_state(struct engine *engine, enum state state)
     r->state = state;
     if (state == STATE_NONE)
         close_fds(r);
+    show_rank(engine);
     answer_rank(engine, r);
 }
 
@@ -260,7 +271,7 @@ static void begin_links(struct engine *engine)
 static void count_ready(struct engine *engine)
 {
     struct rank_link *r = engine->peers.rank_link;
-    if (r->state != STATE_HELD || r->ready < engine->hosts - 1)
+    if (r->state != STATE_HELD || r->ready_hosts != (1u << engine->hosts) - 2)
         return;
     tell_others(engine, UP, 0);
     settle_state(engine, STATE_UP);
@@ -357,7 +368,7 @@ static int take_said(struct engine *engine, uint32_t from, uint8_t what, uint16_
     if (what == OFFER && port != 0)
         return take_offer(engine, from, port);
     if (what == READY && engine->self == 0) {
-        r->ready++;
+        r->ready_hosts |= 1u << from;
         count_ready(engine);
     } else if (what == UP && from == 0 && r->state == STATE_HELD) {
         settle_state(engine, STATE_UP);
@@ -397,15 +408,7 @@ static void end_rank_link(struct engine *engine)
     close_fds(r);
     r->state = STATE_NEW;
     r->asked = r->of_several = false;
-    r->ready = r->connected = 0;
-}
-
-/* A worker with the libhvd of release 0.1.0 knows the connection to one other rank only. */
-static void show_rank(struct engine *engine)
-{
-    struct rank_link *r = engine->peers.rank_link;
-    if (r)
-        engine->region.header->rank_link = r->agreed && (engine->hosts == 2 || r->of_several);
+    r->ready_hosts = r->connected = 0;
 }
 
 static void free_rank_link(struct engine *engine)

@@ -213,6 +213,9 @@ struct shm_mailbox {
         launch; /* to the engine: slots whose operation on a device has its turn (device_call.h) */
 };
 
+/* Each host has one rank, and the ranks may have connections; the other ranks have theirs, or will soon. */
+enum shm_rank_link { SHM_RANK_LINK_NONE, SHM_RANK_LINK_MAY, SHM_RANK_LINK_UP };
+
 struct shm_header {
     uint64_t magic;
     uint32_t version, epoch;
@@ -224,7 +227,7 @@ struct shm_header {
     uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
-    uint32_t rank_link;     /* engine: 1: each host has one rank, and the ranks may have connections */
+    _Atomic uint32_t rank_link; /* engine: enum shm_rank_link; relaxed */
     uint64_t stream_least;  /* bytes of a tensor from which on an operation between hosts may be streamed */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;          /* engine: members that are in hvd_join; beside what every call reads */

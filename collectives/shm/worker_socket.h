@@ -7,7 +7,7 @@
  * the engine closes.
  *
  *   question     fields                     fds        answer fields          fds
- *   HELLO        token, rank, epoch, id     -          text: worker_place     region, kick (an eventfd)
+ *   HELLO        token, rank, epoch, id, set  -        text: worker_place     region, kick (an eventfd)
  *   NAME         set, text: a name, epoch, id -        id: its slot, epoch    -
  *   ADD_SEGMENT  -                          segment    id                     -
  *   GET_SEGMENT  id                         -          -                      segment

@@ -106,6 +106,7 @@ int hvd_poll(hvd_handle handle)
             pthread_mutex_unlock(&t->lock);
         return status > 0 ? status == HANDLE_DEFERRED : status;
     }
+    rank_link_drain();
     bool ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || operation_step(t);
     if (!ended && engine_has_stopped_polling(&t->polls) && !operation_step(t))
         operation_lose_engine(t);

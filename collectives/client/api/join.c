@@ -248,6 +248,7 @@ static int run_join(struct join *j)
             ;
         if (status < 0 || has_ended(j))
             return status == HVD_SUCCESS && !is_over(j) ? fail_poisoned() : status;
+        rank_link_drain();
         uint32_t prepared = doorbell_prepare(client.mailbox);
         status = do_turn(j);
         if (status != 0 || has_ended(j)) {

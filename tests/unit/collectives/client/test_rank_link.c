@@ -406,37 +406,106 @@ START_TEST(elements_count_before_their_rank_leaves)
 }
 END_TEST
 
-/* Rank 1 cannot send more before rank 0 reads, and rank 0 waits for rank 1 elsewhere. */
+/* ---- sockets that are full ----------------------------------------------------------------------------- */
+
+enum { NAMES = 8, COUNT = LINK_BYTES_MAX / sizeof(float), MANY = 100 };
+static const hvd_options will_wait = {.will_wait = 1};
+static float many[MANY][COUNT];
+
+static const char *name_many(int k)
+{
+    static char name[16];
+    snprintf(name, sizeof name, "many%d", k);
+    return name;
+}
+
+static void begin_many(int names, hvd_handle *handle)
+{
+    for (int k = 0; k < names; k++) {
+        many[k][COUNT - 1] = 1;
+        job_check(hvd_allreduce_async(name_many(k), many[k], many[k], COUNT, HVD_FLOAT32, HVD_SUM, &will_wait,
+                                      &handle[k]) == HVD_SUCCESS);
+    }
+}
+
+static void wait_for_many(int names, const hvd_handle *handle, float sum)
+{
+    for (int k = 0; k < names; k++)
+        job_check(hvd_wait(handle[k]) == HVD_SUCCESS && many[k][COUNT - 1] == sum);
+}
+
+static void broadcast_from_one(bool polls)
+{
+    float from = (float)client.rank;
+    hvd_handle handle;
+    job_check(hvd_broadcast_async("from", &from, 1, HVD_FLOAT32, 1, NULL, &handle) == HVD_SUCCESS);
+    while (polls && hvd_poll(handle) == 0)
+        usleep(100);
+    job_check(hvd_wait(handle) == HVD_SUCCESS && from == 1);
+}
+
+/* Rank 1 cannot send more before rank 0 reads, and rank 0 waits for rank 1 elsewhere: for an operation, in
+ * hvd_poll, in hvd_join. */
 static int send_without_waiting(const struct job *job, int rank)
 {
-    enum { NAMES = 8, COUNT = LINK_BYTES_MAX / sizeof(float) };
-    const hvd_options will_wait = {.will_wait = 1};
-    static float x[NAMES][COUNT];
-    static const char *const name[NAMES] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    int way = *(int *)job->ctx;
     hvd_handle handle[NAMES];
-    float from = (float)rank;
-    (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
     for (int k = 0; k < NAMES; k++)
-        sum_often(name[k], COUNT);
+        sum_often(name_many(k), COUNT);
     shrink_buffers(64 << 10);
-    for (int turn = 0; turn < 2; turn++) {
-        if (turn != rank)
-            job_check(hvd_broadcast("from", &from, 1, HVD_FLOAT32, 1, NULL) == HVD_SUCCESS && from == 1);
-        for (int k = 0; turn == 0 && k < NAMES; k++) {
-            x[k][COUNT - 1] = 1;
-            job_check(hvd_allreduce_async(name[k], x[k], x[k], COUNT, HVD_FLOAT32, HVD_SUM, &will_wait,
-                                          &handle[k]) == HVD_SUCCESS);
-        }
-    }
-    for (int k = 0; k < NAMES; k++)
-        job_check(hvd_wait(handle[k]) == HVD_SUCCESS && x[k][COUNT - 1] == 2 && was_carried(name[k]));
+    if (rank == 1)
+        begin_many(NAMES, handle);
+    if (way == 2)
+        job_check(rank == 1 || hvd_join(NULL) == HVD_SUCCESS);
+    else
+        broadcast_from_one(rank == 0 && way == 1);
+    if (rank == 0 && way != 2)
+        begin_many(NAMES, handle);
+    if (rank == 1 || way != 2)
+        wait_for_many(NAMES, handle, way == 2 ? 1 : 2);
+    for (int k = 0; k < NAMES && way != 2; k++)
+        job_check(was_carried(name_many(k)));
+    if (rank == 1 && way == 2)
+        job_check(hvd_join(NULL) == HVD_SUCCESS);
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
 START_TEST(a_rank_that_waits_elsewhere_lets_the_other_one_send)
 {
-    job_must_succeed(job_ran(two, send_without_waiting));
+    struct job job = job_of(two, send_without_waiting);
+    int way = _i;
+    job.ctx = &way;
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
+}
+END_TEST
+
+/* The last rank has not asked for its connections when the others fill them. */
+static int send_to_a_newcomer(const struct job *job, int rank)
+{
+    static hvd_handle handle[MANY];
+    bool is_last = rank == job->hosts - 1;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int i = 1; i < (int)LINK_FIRST; i++) {
+        begin_many(MANY, handle);
+        wait_for_many(MANY, handle, (float)job->hosts);
+    }
+    if (!is_last)
+        begin_many(MANY, handle);
+    broadcast_from_one(false);
+    if (is_last)
+        begin_many(MANY, handle);
+    wait_for_many(MANY, handle, (float)job->hosts);
+    job_check(was_carried(name_many(0)) && was_carried(name_many(MANY - 1)));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_rank_that_comes_later_takes_what_was_sent)
+{
+    struct job job = job_of(shapes[_i], send_to_a_newcomer);
+    job_run(&job, 2 * JOB_SECONDS);
+    job_must_succeed(job);
 }
 END_TEST
 
@@ -719,7 +788,8 @@ int main(void)
     tcase_add_test(messages, a_name_may_leave_while_its_elements_are_sent);
     tcase_add_test(messages, elements_that_come_again_change_nothing);
     tcase_add_loop_test(messages, elements_count_before_their_rank_leaves, 0, 2);
-    tcase_add_test(messages, a_rank_that_waits_elsewhere_lets_the_other_one_send);
+    tcase_add_loop_test(messages, a_rank_that_waits_elsewhere_lets_the_other_one_send, 0, 3);
+    tcase_add_loop_test(messages, a_rank_that_comes_later_takes_what_was_sent, 0, 2);
     tcase_add_loop_test(ends, a_rank_may_join_beside_its_last_operation, 0, SHAPES);
     tcase_add_loop_test(ends, a_rank_that_joins_is_found_by_the_engines, 0, SHAPES);
     tcase_add_loop_test(ends, names_may_be_forgotten, 0, SHAPES);
