@@ -25,6 +25,22 @@ static const struct job_shape shapes[] = {{2, 1, false}, {3, 1, false}, {4, 1, f
 #define SHAPES ((int)(sizeof shapes / sizeof *shapes))
 static const struct job_shape two = {2, 1, false};
 
+static void run_way(struct job_shape shape, int (*worker)(const struct job *job, int rank), int way)
+{
+    struct job job = job_of(shape, worker);
+    job.ctx = &way;
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
+}
+
+/* A test of jobs of 2, 3 and 4 ranks. */
+#define RANKS_SUCCEED(test, worker)                                                                          \
+    START_TEST(test)                                                                                         \
+    {                                                                                                        \
+        job_must_succeed(job_ran(shapes[_i], worker));                                                       \
+    }                                                                                                        \
+    END_TEST
+
 static bool was_carried(const char *name)
 {
     const struct tensor *t = tensor_known(client.set[HVD_WORLD], name);
@@ -107,11 +123,7 @@ static int exchange_sums(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(small_tensors_go_from_rank_to_rank)
-{
-    job_must_succeed(job_ran(shapes[_i], exchange_sums));
-}
-END_TEST
+RANKS_SUCCEED(small_tensors_go_from_rank_to_rank, exchange_sums)
 
 /* The engines make the first result of a name, and the ranks the last one. */
 static int compare_ways(const struct job *job, int rank)
@@ -141,11 +153,7 @@ static int compare_ways(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(both_ways_give_the_same_bits)
-{
-    job_must_succeed(job_ran(shapes[_i], compare_ways));
-}
-END_TEST
+RANKS_SUCCEED(both_ways_give_the_same_bits, compare_ways)
 
 static int leave_link(const struct job *job, int rank)
 {
@@ -182,11 +190,7 @@ static int leave_link(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(other_operations_go_to_the_engines)
-{
-    job_must_succeed(job_ran(shapes[_i], leave_link));
-}
-END_TEST
+RANKS_SUCCEED(other_operations_go_to_the_engines, leave_link)
 
 static int ask_differently(const struct job *job, int rank)
 {
@@ -212,11 +216,7 @@ static int ask_differently(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(ranks_that_disagree_hear_of_both)
-{
-    job_must_succeed(job_ran(shapes[_i], ask_differently));
-}
-END_TEST
+RANKS_SUCCEED(ranks_that_disagree_hear_of_both, ask_differently)
 
 static int wait_short(const struct job *job, int rank)
 {
@@ -237,11 +237,7 @@ static int wait_short(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(a_wait_may_end_before_its_operation)
-{
-    job_must_succeed(job_ran(shapes[_i], wait_short));
-}
-END_TEST
+RANKS_SUCCEED(a_wait_may_end_before_its_operation, wait_short)
 
 /* ---- messages that a test sends ------------------------------------------------------------------------ */
 
@@ -371,7 +367,7 @@ static int leave_behind_elements(const struct job *job, int rank)
     struct link_operation o = raw_operation("raw", x, 2);
     struct linked_name *linked = NULL;
     struct raw late = {.size = 0};
-    bool stops = *(bool *)job->ctx;
+    bool stops = *(int *)job->ctx;
     job_check(hvd_init() == HVD_SUCCESS);
     sum_often("x", 2);
     usleep(rank == 1 ? 50000 : 0);
@@ -398,11 +394,7 @@ static int leave_behind_elements(const struct job *job, int rank)
 
 START_TEST(elements_count_before_their_rank_leaves)
 {
-    struct job job = job_of(shapes[1], leave_behind_elements);
-    bool stops = _i;
-    job.ctx = &stops;
-    job_run(&job, JOB_SECONDS);
-    job_must_succeed(job);
+    run_way(shapes[1], leave_behind_elements, _i);
 }
 END_TEST
 
@@ -456,6 +448,8 @@ static int send_without_waiting(const struct job *job, int rank)
     shrink_buffers(64 << 10);
     if (rank == 1)
         begin_many(NAMES, handle);
+    else
+        usleep(100000); /* rank 1 sends meanwhile */
     if (way == 2)
         job_check(rank == 1 || hvd_join(NULL) == HVD_SUCCESS);
     else
@@ -473,11 +467,7 @@ static int send_without_waiting(const struct job *job, int rank)
 
 START_TEST(a_rank_that_waits_elsewhere_lets_the_other_one_send)
 {
-    struct job job = job_of(two, send_without_waiting);
-    int way = _i;
-    job.ctx = &way;
-    job_run(&job, JOB_SECONDS);
-    job_must_succeed(job);
+    run_way(two, send_without_waiting, _i);
 }
 END_TEST
 
@@ -501,13 +491,7 @@ static int send_to_a_newcomer(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(a_rank_that_comes_later_takes_what_was_sent)
-{
-    struct job job = job_of(shapes[_i], send_to_a_newcomer);
-    job_run(&job, 2 * JOB_SECONDS);
-    job_must_succeed(job);
-}
-END_TEST
+RANKS_SUCCEED(a_rank_that_comes_later_takes_what_was_sent, send_to_a_newcomer)
 
 /* ---- its end for all names ----------------------------------------------------------------------------- */
 
@@ -594,11 +578,7 @@ static int join_beside_a_wait(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(a_rank_may_join_beside_its_last_operation)
-{
-    job_must_succeed(job_ran(shapes[_i], join_beside_a_wait));
-}
-END_TEST
+RANKS_SUCCEED(a_rank_may_join_beside_its_last_operation, join_beside_a_wait)
 
 static int forget_names(const struct job *job, int rank)
 {
@@ -617,11 +597,7 @@ static int forget_names(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(names_may_be_forgotten)
-{
-    job_must_succeed(job_ran(shapes[_i], forget_names));
-}
-END_TEST
+RANKS_SUCCEED(names_may_be_forgotten, forget_names)
 
 static void *barrier_in_thread(void *arg)
 {
@@ -647,11 +623,7 @@ static int stop_in_threads(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(it_ends_while_another_thread_waits)
-{
-    job_must_succeed(job_ran(shapes[_i], stop_in_threads));
-}
-END_TEST
+RANKS_SUCCEED(it_ends_while_another_thread_waits, stop_in_threads)
 
 /* Rank 0 hears of the end before it comes to what rank 1 waits for. */
 static int stop_beside_a_wait(const struct job *job, int rank)
@@ -676,11 +648,7 @@ static int stop_beside_a_wait(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-START_TEST(a_wait_that_is_left_goes_to_the_engines)
-{
-    job_must_succeed(job_ran(shapes[_i], stop_beside_a_wait));
-}
-END_TEST
+RANKS_SUCCEED(a_wait_that_is_left_goes_to_the_engines, stop_beside_a_wait)
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
