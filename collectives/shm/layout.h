@@ -228,7 +228,7 @@ struct shm_header {
     uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
     _Atomic uint32_t rank_link; /* engine: enum shm_rank_link; relaxed */
-    uint64_t stream_least;  /* bytes of a tensor from which on an operation between hosts may be streamed */
+    uint64_t stream_least; /* bytes of a tensor from which on an operation between hosts may be streamed */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;          /* engine: members that are in hvd_join; beside what every call reads */
     _Atomic uint32_t next_membership; /* engine: the number of the membership that comes next; 0: none */

@@ -195,7 +195,7 @@ static int say_hello(int epoch)
     if (client.worker >= 0)
         take_place(&m);
     status = number == WORKER_HELLO_FDS ? map_region(fds[0])
-                                      : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
+                                        : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
     if (fds[0] >= 0)
         close(fds[0]);
     return status;
