@@ -107,7 +107,8 @@ static bool fits_link(const struct tensor *t, bool will_wait)
         return false;
     return op->kind == SHM_BARRIER ||
            (op->kind == SHM_ALLREDUCE && op_elementwise(op->op) && op->prescale == 1 &&
-            op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 && t->op.bytes <= LINK_BYTES_MAX);
+            op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 &&
+            t->op.bytes <= rank_link_bytes_max() && !(t->op.has_handle && rank_link_in_parts(t->op.bytes)));
 }
 
 /* For the other ranks alone. The entry shows what this rank waits for. */

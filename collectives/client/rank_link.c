@@ -21,7 +21,7 @@
 #define SLICE_MS     50                  /* between two looks whether the job has failed */
 #define LOST_NS      (10 * NSEC_PER_SEC) /* that the engines have to tell why the connection broke */
 
-enum said { ELEMENTS = 1, LEAVES, STOPS };
+enum said { ELEMENTS = 1, LEAVES, STOPS, RESULT };
 
 struct link_message {
     uint32_t magic, check; /* CRC-32C of all that follows `check` */
@@ -33,9 +33,11 @@ struct link_message {
 };
 _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements are aligned");
 
-#define MESSAGE_MAX (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_BYTES_MAX)
+#define PART_MAX    (LINK_PARTS_MAX / 3 / LINK_ALIGNED * LINK_ALIGNED + 2 * LINK_ALIGNED) /* of three ranks */
+#define MESSAGE_MAX (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_ALIGNED + PART_MAX)
+_Static_assert(PART_MAX >= LINK_BYTES_MAX && PART_MAX >= LINK_WHOLE_MAX, "the longest elements have room");
 
-/* Elements of another rank that came before this rank took them. */
+/* Elements of another rank, or results that it has made, which came before this rank took them. */
 struct early {
     uint32_t sequence, bytes;
     struct tensor_op op;
@@ -49,9 +51,13 @@ struct linked_name {
     uint32_t left_at;         /* from this one on */
     bool takes;               /* this rank has sent elements */
     uint32_t given, done;     /* this rank's last operation whose elements it has sent, and that has ended */
+    uint32_t summed;          /* in parts: the last one of which it has sent its part of the result */
+    uint32_t results;         /* in parts: ranks whose part is in the place of the result */
     char *name;
-    struct early early[][2]; /* by rank, and by operation % 2: the other ranks may be one ahead */
+    struct early early[]
+                      [3]; /* by rank, and by operation % 2: the other ranks may be one ahead; EARLY_RESULT */
 };
+#define EARLY_RESULT 2
 
 /* Another rank. */
 struct link_peer {
@@ -146,11 +152,11 @@ static void open_link(bool declines)
 }
 
 /* Those of the operation, whether they were used or not. */
-static void free_early(struct linked_name *n, uint32_t sequence)
+static void free_early(struct linked_name *n, uint32_t slot)
 {
     for (uint32_t r = 0; r < rank_link.ranks; r++) {
-        free(n->early[r][sequence % 2].elements);
-        n->early[r][sequence % 2].elements = NULL;
+        free(n->early[r][slot].elements);
+        n->early[r][slot].elements = NULL;
     }
 }
 
@@ -160,8 +166,8 @@ static void free_names(void)
         while (rank_link.bucket[i]) {
             struct linked_name *n = rank_link.bucket[i];
             rank_link.bucket[i] = n->next;
-            free_early(n, 0);
-            free_early(n, 1);
+            for (uint32_t slot = 0; slot < 3; slot++)
+                free_early(n, slot);
             free(n);
         }
     rank_link.names = 0;
@@ -228,21 +234,52 @@ static const struct early *find_early(const struct linked_name *n, uint32_t rank
     return n->done != sequence && e->sequence == sequence ? e : NULL;
 }
 
+/* The part of the result that a rank makes. */
+struct part_of {
+    size_t first, count; /* elements */
+    size_t at, bytes;
+};
+
+static struct part_of find_part(const struct link_operation *o, uint32_t rank)
+{
+    size_t size = o->op.count > 0 ? o->bytes / o->op.count : 0;
+    size_t first = o->op.count * rank / rank_link.ranks, end = o->op.count * (rank + 1) / rank_link.ranks;
+    return (struct part_of){first, end - first, first * size, (end - first) * size};
+}
+
+/* What other ranks send to this one for the operation. */
+static size_t count_bytes(const struct link_operation *o)
+{
+    return rank_link_in_parts(o->bytes) ? find_part(o, (uint32_t)client.rank).bytes : o->bytes;
+}
+
 static bool is_same(const struct early *e, const struct link_operation *o)
 {
-    return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->bytes == o->bytes;
+    return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->bytes == count_bytes(o);
+}
+
+static bool has_result(const struct linked_name *n, uint32_t rank, uint32_t sequence)
+{
+    const struct early *e = &n->early[rank][EARLY_RESULT];
+    return n->results & 1u << rank || (e->elements && e->sequence == sequence);
+}
+
+/* What this rank waits for, of that rank, has come. */
+static bool has_come(const struct linked_name *n, uint32_t rank, uint32_t sequence)
+{
+    return n->summed == sequence ? has_result(n, rank, sequence) : find_early(n, rank, sequence) != NULL;
 }
 
 /* This rank waits for a word of another one about the operation. */
 static bool lacks_word(const struct linked_name *n, uint32_t sequence)
 {
     bool lacks = false;
-    if (n->done == sequence || has_left(n, sequence))
+    if (n->done == sequence || (n->summed != sequence && has_left(n, sequence)))
         return false;
     for (uint32_t r = 0; r < rank_link.ranks; r++) {
-        if (!is_other(r) || find_early(n, r, sequence))
+        if (!is_other(r) || has_come(n, r, sequence))
             continue;
-        if (rank_link.peer[r].stopped)
+        if (rank_link.peer[r].stopped && n->summed != sequence)
             return false;
         lacks = true;
     }
@@ -258,8 +295,8 @@ static const struct link_message *check_message(const struct link_peer *p, size_
     *size = 0;
     if (p->have < sizeof *m)
         return m;
-    if (m->magic != LINK_MAGIC || m->said < ELEMENTS || m->said > STOPS || m->name > SHM_NAME_MAX ||
-        m->bytes > LINK_BYTES_MAX)
+    if (m->magic != LINK_MAGIC || m->said < ELEMENTS || m->said > RESULT || m->name > SHM_NAME_MAX ||
+        m->bytes > PART_MAX)
         return NULL;
     size_t whole = sizeof *m + fill_up(m->name) + fill_up(m->bytes);
     if (p->have < whole)
@@ -274,7 +311,7 @@ static const struct link_message *check_message(const struct link_peer *p, size_
 static void keep_elements(struct linked_name *n, uint32_t rank, const struct link_message *m,
                           const uint8_t *elements)
 {
-    struct early *to = &n->early[rank][m->sequence % 2];
+    struct early *to = &n->early[rank][m->said == RESULT ? EARLY_RESULT : m->sequence % 2];
     free(to->elements);
     *to = (struct early){
         .elements = malloc(m->bytes + 1), .sequence = m->sequence, .bytes = m->bytes, .op = m->op};
@@ -284,14 +321,17 @@ static void keep_elements(struct linked_name *n, uint32_t rank, const struct lin
         break_link(no_memory);
 }
 
-/* All ranks' are there: those of rank `from` at `theirs`, if it is another one, all others were kept. */
-static void combine_elements(struct linked_name *n, const struct link_operation *o, uint32_t from,
-                             const void *theirs)
+/* Elements of the result. All ranks' are there: those of rank `from` at `theirs`, if it is another one, and all
+ * others were kept, from the first of these elements on. */
+static void reduce_part(struct linked_name *n, const struct link_operation *o, const struct part_of *part,
+                        uint32_t from, const void *theirs)
 {
     const void *in[LINK_HOSTS_MAX];
-    void *out = o->out;
+    void *out = (uint8_t *)o->out + part->at;
     for (uint32_t r = 0; r < rank_link.ranks; r++)
-        in[r] = !is_other(r) ? o->in : r == from ? theirs : n->early[r][o->sequence % 2].elements;
+        in[r] = !is_other(r) ? (const uint8_t *)o->in + part->at
+                : r == from  ? theirs
+                             : n->early[r][o->sequence % 2].elements;
     struct reduce_job job = {.in = in,
                              .inputs = rank_link.ranks,
                              .out = &out,
@@ -300,11 +340,52 @@ static void combine_elements(struct linked_name *n, const struct link_operation 
                              .op = (hvd_op)o->op.op,
                              .divisor = o->op.op == HVD_AVERAGE ? rank_link.ranks : 0,
                              .postscale = o->op.postscale};
-    if (o->op.kind == SHM_ALLREDUCE)
-        reduce_range(&job, 0, o->op.count);
+    reduce_range(&job, 0, part->count);
+    free_early(n, o->sequence % 2);
+}
+
+static void end_operation(struct linked_name *n, const struct link_operation *o)
+{
     n->done = o->sequence;
-    free_early(n, o->sequence);
     atomic_store(o->carried, o->sequence);
+}
+
+static void combine_elements(struct linked_name *n, const struct link_operation *o, uint32_t from,
+                             const void *theirs)
+{
+    struct part_of whole = {.count = o->op.count};
+    if (o->op.kind == SHM_ALLREDUCE)
+        reduce_part(n, o, &whole, from, theirs);
+    end_operation(n, o);
+}
+
+/* A rank makes its part of the result when all ranks have sent their elements for the operation. So the others
+ * have them, too, or will. */
+static bool place_result(struct linked_name *n, const struct link_operation *o, uint32_t rank,
+                         const struct link_message *m, const uint8_t *elements)
+{
+    struct part_of part = find_part(o, rank);
+    if (n->given != m->sequence || n->done == m->sequence || o->sequence != m->sequence ||
+        !rank_link_in_parts(o->bytes) || m->bytes != part.bytes)
+        return false;
+    memcpy((uint8_t *)o->out + part.at, elements, part.bytes);
+    n->results |= 1u << rank;
+    return true;
+}
+
+/* Those that another thread has read. */
+static void take_results(struct linked_name *n, const struct link_operation *o)
+{
+    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+        struct early *e = &n->early[r][EARLY_RESULT];
+        struct link_message m = {.sequence = e->sequence, .bytes = e->bytes};
+        if (e->elements && place_result(n, o, r, &m, e->elements)) {
+            free(e->elements);
+            e->elements = NULL;
+        }
+    }
+    if (n->results == ((1u << rank_link.ranks) - 1 - (1u << client.rank)))
+        end_operation(n, o);
 }
 
 /* All other ranks' elements were kept, and are for this operation. `but`: of this one they come now. */
@@ -339,7 +420,9 @@ static void take_message(uint32_t rank, const struct link_message *m, const stru
         return; /* it goes to the engine */
     if (m->said == LEAVES)
         leave_name(n, m->sequence);
-    else if (w && n == w->name && n->given == m->sequence && n->done != m->sequence &&
+    else if (m->said == RESULT && w && n == w->name && place_result(n, w->o, rank, m, elements))
+        return;
+    else if (m->said == ELEMENTS && w && n == w->name && n->given == m->sequence && n->done != m->sequence &&
              w->o->sequence == m->sequence && memcmp(&m->op, &w->o->op, sizeof m->op) == 0 &&
              m->bytes == w->o->bytes && has_others(n, w->o, rank))
         combine_elements(n, w->o, rank, elements);
@@ -369,7 +452,7 @@ static void take_messages(uint32_t rank, const struct waiting *w)
 /* That rank has sent the word that the reader waits for. */
 static bool has_word(const struct waiting *w, uint32_t rank)
 {
-    return w && (w->name->done == w->o->sequence || find_early(w->name, rank, w->o->sequence));
+    return w && (w->name->done == w->o->sequence || has_come(w->name, rank, w->o->sequence));
 }
 
 /* Reads without waiting, until nothing is there or the reader has what it waits for. */
@@ -459,24 +542,18 @@ static void send_all(uint32_t rank, struct iovec *part, size_t parts)
     }
 }
 
-/* Each rank begins with the one behind itself, so that not all send to the same one. */
-static void send_to_others(const struct iovec part[3], size_t parts)
-{
-    for (uint32_t i = 1; i < rank_link.ranks; i++) {
-        struct iovec copy[3] = {part[0], part[1], part[2]};
-        send_all(((uint32_t)client.rank + i) % rank_link.ranks, copy, parts);
-    }
-}
-
 /* o NULL: of no name. */
-static void send_message(enum said said, const struct link_operation *o)
+static void send_message(uint32_t rank, enum said said, const struct link_operation *o, const void *elements,
+                         size_t bytes)
 {
     static const uint8_t zeros[LINK_ALIGNED];
     struct {
         struct link_message m;
         uint8_t name[SHM_NAME_MAX + 1 + LINK_ALIGNED];
-    } head = {.m = {.magic = LINK_MAGIC, .said = said}};
-    struct iovec part[3] = {{&head, sizeof head.m}};
+    } head = {.m = {.magic = LINK_MAGIC, .said = said, .bytes = (uint32_t)bytes}};
+    struct iovec part[3] = {{&head, sizeof head.m},
+                            {(void *)(uintptr_t)elements, bytes},
+                            {(void *)(uintptr_t)zeros, fill_up(bytes) - bytes}};
     if (o) {
         head.m.sequence = o->sequence;
         head.m.name = (uint32_t)strlen(o->name);
@@ -484,17 +561,38 @@ static void send_message(enum said said, const struct link_operation *o)
         memcpy(head.name, o->name, head.m.name);
         part[0].iov_len += fill_up(head.m.name);
     }
-    if (said == ELEMENTS) {
-        head.m.bytes = o->bytes;
-        part[1] = (struct iovec){(void *)(uintptr_t)o->in, o->bytes};
-        part[2] = (struct iovec){(void *)(uintptr_t)zeros, fill_up(o->bytes) - o->bytes};
-    }
     size_t before = offsetof(struct link_message, said);
     uint32_t check = crc32c(0, (const uint8_t *)&head + before, part[0].iov_len - before);
     for (int i = 1; i < 3; i++)
         check = crc32c(check, part[i].iov_base, part[i].iov_len);
     head.m.check = check;
-    send_to_others(part, part[2].iov_len > 0 ? 3 : part[1].iov_len > 0 ? 2 : 1);
+    send_all(rank, part, part[2].iov_len > 0 ? 3 : part[1].iov_len > 0 ? 2 : 1);
+}
+
+/* Each rank begins with the one behind itself, so that not all send to the same one. */
+static uint32_t next_rank(uint32_t i)
+{
+    return ((uint32_t)client.rank + i) % rank_link.ranks;
+}
+
+static void send_elements(const struct link_operation *o)
+{
+    for (uint32_t i = 1; i < rank_link.ranks; i++) {
+        struct part_of part = {.bytes = o->bytes};
+        if (rank_link_in_parts(o->bytes))
+            part = find_part(o, next_rank(i));
+        send_message(next_rank(i), ELEMENTS, o, (const uint8_t *)o->in + part.at, part.bytes);
+    }
+}
+
+/* Makes this rank's part of the result. */
+static void send_result(struct linked_name *n, const struct link_operation *o)
+{
+    struct part_of part = find_part(o, (uint32_t)client.rank);
+    reduce_part(n, o, &part, UINT32_MAX, NULL);
+    n->summed = o->sequence;
+    for (uint32_t i = 1; i < rank_link.ranks; i++)
+        send_message(next_rank(i), RESULT, o, (const uint8_t *)o->out + part.at, part.bytes);
 }
 
 static void say_stop(void)
@@ -502,7 +600,8 @@ static void say_stop(void)
     if (rank_link.stops)
         return;
     rank_link.stops = true;
-    send_message(STOPS, NULL);
+    for (uint32_t i = 1; i < rank_link.ranks; i++)
+        send_message(next_rank(i), STOPS, NULL, NULL, 0);
 }
 
 void rank_link_stop(void)
@@ -545,7 +644,11 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
         return false;
     n->takes = fits;
     n->given = o->sequence;
-    send_message(fits ? ELEMENTS : LEAVES, o); /* meanwhile another rank may say that the name leaves */
+    n->results = 0;
+    if (fits)
+        send_elements(o); /* meanwhile another rank may say that the name leaves */
+    for (uint32_t i = 1; i < rank_link.ranks && !fits; i++)
+        send_message(next_rank(i), LEAVES, o, NULL, 0);
     return fits;
 }
 
@@ -575,15 +678,22 @@ static enum link_step decide_step(struct linked_name *n, const struct link_opera
         if (e && !is_same(e, o))
             leave_name(n, o->sequence); /* the other ranks see the same */
     }
-    if (n->given == o->sequence && n->done != o->sequence && !has_left(n, o->sequence) &&
-        has_others(n, o, UINT32_MAX))
-        combine_elements(n, o, UINT32_MAX, NULL);
+    bool due = n->given == o->sequence && n->done != o->sequence;
+    if (due && n->summed != o->sequence && !has_left(n, o->sequence) && has_others(n, o, UINT32_MAX)) {
+        if (rank_link_in_parts(o->bytes))
+            send_result(n, o);
+        else
+            combine_elements(n, o, UINT32_MAX, NULL);
+    }
+    if (due && n->summed == o->sequence)
+        take_results(n, o);
     if (n->done == o->sequence)
         return LINK_ENDED;
-    if (has_left(n, o->sequence) || (rank_link.state == STATE_UP && !lacks_word(n, o->sequence))) {
+    if (n->summed != o->sequence &&
+        (has_left(n, o->sequence) || (rank_link.state == STATE_UP && !lacks_word(n, o->sequence)))) {
         leave_name(n, o->sequence);
-        free_early(n, o->sequence);
-        free_early(n, o->sequence + 1);
+        for (uint32_t slot = 0; slot < 3; slot++)
+            free_early(n, slot);
         return LINK_TO_ENGINE;
     }
     if (rank_link.state == STATE_BROKEN)
@@ -611,11 +721,11 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
     pthread_mutex_lock(&rank_link.lock);
     nfds_t sockets = list_sockets(p, UINT32_MAX);
     bool is_up = rank_link.state == STATE_UP, mine = is_up && !rank_link.sleeps;
-    bool has_come = is_up && !lacks_word(linked, sequence); /* another thread has read it just now */
-    rank_link.sleeps = rank_link.sleeps || (mine && !has_come);
+    bool is_here = is_up && !lacks_word(linked, sequence); /* another thread has read it just now */
+    rank_link.sleeps = rank_link.sleeps || (mine && !is_here);
     pthread_mutex_unlock(&rank_link.lock);
-    if (!mine || has_come)
-        return has_come;
+    if (!mine || is_here)
+        return is_here;
     poll(p, sockets, ms < SLICE_MS ? (int)ms : SLICE_MS);
     pthread_mutex_lock(&rank_link.lock);
     rank_link.sleeps = false;

@@ -25,9 +25,19 @@
 #include "collectives/shm/op.h"
 
 #define LINK_FIRST     32u         /* an operation of a name; those before show that the name comes again */
-#define LINK_BYTES_MAX (64u << 10) /* of the elements; more is faster in the engine, which sends by pieces */
+#define LINK_BYTES_MAX (64u << 10) /* of two ranks; more is faster in the engines, which send by pieces */
+
+#define LINK_WHOLE_MAX (32u << 10)  /* of three and more ranks; more bytes go in parts, */
+#define LINK_PARTS_MAX (256u << 10) /* up to this */
 
 struct linked_name;
+
+/* Each rank sends to each other one the part that the other one sums, and then its own part of the result: two
+ * trips, and fewer bytes. A rank has to come back for the second one, so only calls that block go so. */
+static inline bool rank_link_in_parts(uint64_t bytes)
+{
+    return client.size > 2 && bytes > LINK_WHOLE_MAX;
+}
 
 /* An operation, as this rank asks for it. */
 struct link_operation {
@@ -46,6 +56,12 @@ enum link_step { LINK_WAITS, LINK_ENDED, LINK_TO_ENGINE };
 static inline bool rank_link_is_possible(void)
 {
     return !client.solo && atomic_load_explicit(&client.region.header->rank_link, memory_order_relaxed);
+}
+
+/* Bytes of an operation that may go this way. */
+static inline uint64_t rank_link_bytes_max(void)
+{
+    return client.size > 2 ? LINK_PARTS_MAX : LINK_BYTES_MAX;
 }
 
 /* An operation of the name begins. `fits`: it could go this way. true: it does, and its elements were sent.

@@ -212,5 +212,6 @@ int request_async(const char *name, struct request *r, int status, hvd_handle *h
 
 int request_and_wait(const char *name, struct request *r, int status)
 {
+    r->will_wait = false; /* of handles alone */
     return submit_request(name, r, status, NULL, true);
 }
