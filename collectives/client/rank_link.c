@@ -247,7 +247,7 @@ static struct part_of find_part(const struct link_operation *o, uint32_t rank)
     return (struct part_of){first, end - first, first * size, (end - first) * size};
 }
 
-/* What other ranks send to this one for the operation. */
+/* Each other rank sends so many to this one for the operation. */
 static size_t count_bytes(const struct link_operation *o)
 {
     return rank_link_in_parts(o->bytes) ? find_part(o, (uint32_t)client.rank).bytes : o->bytes;
@@ -264,7 +264,7 @@ static bool has_result(const struct linked_name *n, uint32_t rank, uint32_t sequ
     return n->results & 1u << rank || (e->elements && e->sequence == sequence);
 }
 
-/* What this rank waits for, of that rank, has come. */
+/* That rank has sent what this rank waits for now. */
 static bool has_come(const struct linked_name *n, uint32_t rank, uint32_t sequence)
 {
     return n->summed == sequence ? has_result(n, rank, sequence) : find_early(n, rank, sequence) != NULL;
@@ -321,8 +321,8 @@ static void keep_elements(struct linked_name *n, uint32_t rank, const struct lin
         break_link(no_memory);
 }
 
-/* Elements of the result. All ranks' are there: those of rank `from` at `theirs`, if it is another one, and all
- * others were kept, from the first of these elements on. */
+/* Reduces a part of the result. The others' elements begin with the part: those of rank `from` at `theirs`,
+ * if it is another one, and all others as they were kept. */
 static void reduce_part(struct linked_name *n, const struct link_operation *o, const struct part_of *part,
                         uint32_t from, const void *theirs)
 {
@@ -359,8 +359,8 @@ static void combine_elements(struct linked_name *n, const struct link_operation 
     end_operation(n, o);
 }
 
-/* A rank makes its part of the result when all ranks have sent their elements for the operation. So the others
- * have them, too, or will. */
+/* A rank makes its part of the result when all ranks' elements for the operation have come. So all ranks send
+ * theirs, and no rank gives the operation to its engine any more. */
 static bool place_result(struct linked_name *n, const struct link_operation *o, uint32_t rank,
                          const struct link_message *m, const uint8_t *elements)
 {

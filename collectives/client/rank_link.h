@@ -5,10 +5,10 @@
  * A name is exchanged so from its operation LINK_FIRST on, if all ranks can; all say so in the messages of
  * that operation. From then on each operation of the name begins with a message to each other rank: the
  * elements; or that the name leaves, when this rank's operation is of another kind. A rank that has the
- * elements of all others, and has sent its own, has the result. If a message differs from what this rank
- * asks for, or says that the name leaves, the operation and all later ones of the name go to the engine,
- * which finds what is wrong. All ranks see the same messages of an operation, so all go the same way,
- * whatever comes first.
+ * elements of all others, and has sent its own, has the result (or a part: rank_link_in_parts). If a message
+ * differs from what this rank asks for, or says that the name leaves, the operation and all later ones of the
+ * name go to the engine, which finds what is wrong. All ranks see the same messages of an operation, so all
+ * go the same way, whatever comes first.
  *
  * STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
@@ -32,8 +32,9 @@
 
 struct linked_name;
 
-/* Each rank sends to each other one the part that the other one sums, and then its own part of the result: two
- * trips, and fewer bytes. A rank has to come back for the second one, so only calls that block go so. */
+/* Each rank sends to each other one the part that the other one sums, and then its own part of the result.
+ * That is two trips, and fewer bytes: a direct allreduce. A rank has to come back for the second trip, so
+ * only calls that block go so. */
 static inline bool rank_link_in_parts(uint64_t bytes)
 {
     return client.size > 2 && bytes > LINK_WHOLE_MAX;
