@@ -20,6 +20,7 @@
 #define BUCKETS      1024u
 #define SLICE_MS     50                  /* between two looks whether the job has failed */
 #define LOST_NS      (10 * NSEC_PER_SEC) /* that the engines have to tell why the connection broke */
+#define LATE_NS      (10 * NSEC_PER_SEC) /* a rank that has sent its elements is back in less */
 
 enum said { ELEMENTS = 1, LEAVES, STOPS, RESULT };
 
@@ -53,6 +54,7 @@ struct linked_name {
     uint32_t given, done;     /* this rank's last operation whose elements it has sent, and that has ended */
     uint32_t summed;          /* in parts: the last one of which it has sent its part of the result */
     uint32_t results;         /* in parts: ranks whose part is in the place of the result */
+    uint64_t late_at;         /* in parts: it is said then which rank is late; 0: it was said */
     char *name;
     struct early early[]
                       [3]; /* by rank, and by operation % 2: the other ranks may be one ahead; EARLY_RESULT */
@@ -315,10 +317,12 @@ static void keep_elements(struct linked_name *n, uint32_t rank, const struct lin
     free(to->elements);
     *to = (struct early){
         .elements = malloc(m->bytes + 1), .sequence = m->sequence, .bytes = m->bytes, .op = m->op};
-    if (to->elements)
+    if (to->elements) {
         memcpy(to->elements, elements, m->bytes);
-    else
-        break_link(no_memory);
+        return;
+    }
+    *to = (struct early){0};
+    break_link(no_memory);
 }
 
 /* Reduces a part of the result. The others' elements begin with the part: those of rank `from` at `theirs`,
@@ -379,10 +383,12 @@ static void take_results(struct linked_name *n, const struct link_operation *o)
     for (uint32_t r = 0; r < rank_link.ranks; r++) {
         struct early *e = &n->early[r][EARLY_RESULT];
         struct link_message m = {.sequence = e->sequence, .bytes = e->bytes};
-        if (e->elements && place_result(n, o, r, &m, e->elements)) {
-            free(e->elements);
-            e->elements = NULL;
-        }
+        if (!e->elements || e->sequence != o->sequence)
+            continue;
+        if (!place_result(n, o, r, &m, e->elements))
+            break_link(no_message);
+        free(e->elements);
+        e->elements = NULL;
     }
     if (n->results == ((1u << rank_link.ranks) - 1 - (1u << client.rank)))
         end_operation(n, o);
@@ -416,7 +422,8 @@ static void take_message(uint32_t rank, const struct link_message *m, const stru
     memcpy(name, m + 1, m->name);
     name[m->name] = '\0';
     struct linked_name *n = w && strcmp(w->o->name, name) == 0 ? w->name : find_name(name);
-    if (!n || has_left(n, m->sequence))
+    bool is_summed = n && n->summed == m->sequence; /* all ranks have sent what they had to before */
+    if (!n || (is_summed ? m->said != RESULT : has_left(n, m->sequence)))
         return; /* it goes to the engine */
     if (m->said == LEAVES)
         leave_name(n, m->sequence);
@@ -424,7 +431,7 @@ static void take_message(uint32_t rank, const struct link_message *m, const stru
         return;
     else if (m->said == ELEMENTS && w && n == w->name && n->given == m->sequence && n->done != m->sequence &&
              w->o->sequence == m->sequence && memcmp(&m->op, &w->o->op, sizeof m->op) == 0 &&
-             m->bytes == w->o->bytes && has_others(n, w->o, rank))
+             m->bytes == w->o->bytes && !rank_link_in_parts(m->bytes) && has_others(n, w->o, rank))
         combine_elements(n, w->o, rank, elements);
     else
         keep_elements(n, rank, m, elements);
@@ -591,6 +598,7 @@ static void send_result(struct linked_name *n, const struct link_operation *o)
     struct part_of part = find_part(o, (uint32_t)client.rank);
     reduce_part(n, o, &part, UINT32_MAX, NULL);
     n->summed = o->sequence;
+    n->late_at = clock_now() + LATE_NS;
     for (uint32_t i = 1; i < rank_link.ranks; i++)
         send_message(next_rank(i), RESULT, o, (const uint8_t *)o->out + part.at, part.bytes);
 }
@@ -671,9 +679,23 @@ static void tell_loss(void)
     rpc_failed(rank_link.why ? rank_link.why : "has lost its connection to the rank of another host");
 }
 
+/* The stall check of the engines sees that all ranks have arrived. */
+static void tell_late(struct linked_name *n, const struct link_operation *o)
+{
+    if (n->late_at == 0 || clock_now() < n->late_at)
+        return;
+    n->late_at = 0;
+    for (uint32_t r = 0; r < rank_link.ranks; r++)
+        if (is_other(r) && !has_result(n, r, o->sequence))
+            rpc_note(LOG_WARNING,
+                     "tensor \"%s\": rank %u sent its elements %llu s ago and not its part of the result; "
+                     "is it stopped?",
+                     n->name, r, LATE_NS / NSEC_PER_SEC);
+}
+
 static enum link_step decide_step(struct linked_name *n, const struct link_operation *o)
 {
-    for (uint32_t r = 0; r < rank_link.ranks; r++) {
+    for (uint32_t r = 0; r < rank_link.ranks && n->summed != o->sequence; r++) {
         const struct early *e = find_early(n, r, o->sequence);
         if (e && !is_same(e, o))
             leave_name(n, o->sequence); /* the other ranks see the same */
@@ -685,8 +707,10 @@ static enum link_step decide_step(struct linked_name *n, const struct link_opera
         else
             combine_elements(n, o, UINT32_MAX, NULL);
     }
-    if (due && n->summed == o->sequence)
+    if (due && n->summed == o->sequence) {
         take_results(n, o);
+        tell_late(n, o);
+    }
     if (n->done == o->sequence)
         return LINK_ENDED;
     if (n->summed != o->sequence &&

@@ -1,6 +1,6 @@
 /* Connections between ranks that are the only ones of their hosts. The ranks exchange the elements of small
- * blocking allreduces over them, and barriers, without their engines: each rank sends one message to each
- * other rank, and no process has to be woken first.
+ * blocking allreduces over them, and barriers, without their engines: each rank sends a message to each other
+ * rank, and no process has to be woken first.
  *
  * A name is exchanged so from its operation LINK_FIRST on, if all ranks can; all say so in the messages of
  * that operation. From then on each operation of the name begins with a message to each other rank: the
