@@ -110,6 +110,20 @@ static int sum_set(const struct view *v, hvd_set set, const int *rank, int n)
     return status;
 }
 
+/* A worker that has died since has removed the set. The others have heard so, in a membership that ended before
+ * they came to this point, or they have not. */
+static bool may_be_removed(const struct record *r, const struct view *v)
+{
+    for (uint32_t worker = 0; worker < SIM_MEMBERS; worker++) {
+        bool lives = false;
+        for (uint32_t i = 0; i < v->size; i++)
+            lives = lives || v->worker[i] == (int32_t)worker;
+        if (!lives && r->has[worker] == HAS_NOT)
+            return true;
+    }
+    return false;
+}
+
 static int use_added(const struct view *v)
 {
     struct library *l = member_library();
@@ -122,12 +136,16 @@ static int use_added(const struct view *v)
     for (int i = 1; i < n && ids[i] < (hvd_set)SHM_SETS_MAX; i++)
         exists[ids[i] < IDS ? ids[i] : 0] = true;
     for (hvd_set id = 1; id < IDS && status == HVD_SUCCESS; id++) {
-        const struct record *r = &added[id];
+        struct record *r = &added[id];
         int expected = find_expected(v, r, rank);
         bool has = false, has_not = false;
         for (uint32_t i = 0; i < v->size; i++) {
             has = has || r->has[v->worker[i]] == HAS;
             has_not = has_not || r->has[v->worker[i]] == HAS_NOT;
+        }
+        if (has && !has_not && !exists[id] && may_be_removed(r, v)) {
+            r->has[sim_current->index] = HAS_NOT;
+            continue;
         }
         if (has && !has_not && expected > 0 && !exists[id])
             elastic_failure("worker %u in membership %u lacks set %d", sim_current->index, v->membership, id);

@@ -3,8 +3,8 @@
 hosts=2
 CULPRIT=$BUILD/tests/culprit CTL=$BUILD/hvdctl
 
-knows_traffic() {
-    "$CTL" page pages --json > "$T/report" && grep -q 'sent_kib_per_second": "[0-9 -]*[1-9]' "$T/report"
+knows_traffic() { # of both hosts
+    "$CTL" page pages --json > "$T/report" && [ "$(grep -o 'received_kib_per_second": "[0-9 -]*[1-9]' "$T/report" | wc -l)" -ge 2 ]
 }
 
 case_all_hosts_are_in_it() {
