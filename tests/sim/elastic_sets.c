@@ -110,8 +110,8 @@ static int sum_set(const struct view *v, hvd_set set, const int *rank, int n)
     return status;
 }
 
-/* A worker that has died since has removed the set. The others have heard so, in a membership that ended before
- * they came to this point, or they have not. */
+/* A worker that has died since has removed the set. The others have heard so, in a membership that ended
+ * before they came to this point, or they have not. */
 static bool may_be_removed(const struct record *r, const struct view *v)
 {
     for (uint32_t worker = 0; worker < SIM_MEMBERS; worker++) {
