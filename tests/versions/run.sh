@@ -134,7 +134,7 @@ case_hosts_of_one_rank() {
         ln -sfn "$state/${libraries#*-}/usr/lib" "$T/lib1"
         ln -sfn "$state/${libraries%-*}/usr/lib" "$T/lib2"
         for number in 2 3; do
-            timeout 60 "$state/this/usr/bin/hvdrun" --rsh "$T/rsh" --agent-path "$T/hvdagent" -np $number -H a:1,b:1,c:1 "$T/start" < /dev/null > "$T/out" 2> "$T/err" ||
+            timeout 60 "$state/this/usr/bin/hvdrun" --rsh "$T/rsh" --agent-path "$T/hvdagent" -np "$number" -H a:1,b:1,c:1 "$T/start" < /dev/null > "$T/out" 2> "$T/err" ||
                 fail "$number hosts, engines $engines, libhvd $libraries: $(cat "$T/err")"
             [ "$(sort "$T/out" | uniq -c | sed 's/^ *//')" = "$number the sum is $((number * (number + 1) / 2))" ] || fail "$number hosts, engines $engines, libhvd $libraries: $(cat "$T/out")"
         done
