@@ -16,10 +16,15 @@ case_pmix_before_the_workers() {
     expect_all_good 2
 }
 
+# Each rank starts a daemon of OpenMPI's own. On a busy machine two that start at once fail at times, in MPI_Init.
 case_without_pmix_each_is_alone() {
+    local times
     mpi_program mpi_ring
-    hvd --rendezvous env -np 2 "$program"
-    rm -rf "$T/tmp"/ompi.* # what OpenMPI leaves when it is alone
+    for times in 1 2 3; do
+        hvd --rendezvous env -np 2 "$program"
+        rm -rf "$T/tmp"/ompi.* # what OpenMPI leaves when it is alone
+        grep -q 'An error occurred in MPI_Init' "$T/err" || break
+    done
     expect_count 2 '^0/1 good$' "$T/out"
 }
 
