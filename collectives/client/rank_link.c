@@ -45,6 +45,9 @@ struct early {
     uint8_t *elements; /* [bytes]; NULL: they were taken */
 };
 
+/* Places of a rank's: two by operation % 2 for elements, and one for its part of a result. */
+enum { EARLY_RESULT = 2, EARLY_SLOTS };
+
 /* A name that one of the ranks has spoken of. */
 struct linked_name {
     struct linked_name *next; /* in its bucket */
@@ -56,10 +59,8 @@ struct linked_name {
     uint32_t results;         /* in parts: ranks whose part is in the place of the result */
     uint64_t late_at;         /* in parts: it is said then which rank is late; 0: it was said */
     char *name;
-    struct early early[]
-                      [3]; /* by rank, and by operation % 2: the other ranks may be one ahead; EARLY_RESULT */
+    struct early early[][EARLY_SLOTS]; /* by rank; the other ranks may be one operation ahead */
 };
-#define EARLY_RESULT 2
 
 /* Another rank. */
 struct link_peer {
@@ -153,7 +154,7 @@ static void open_link(bool declines)
         break_link(no_room);
 }
 
-/* Those of the operation, whether they were used or not. */
+/* All ranks' of that place, whether they were used or not. */
 static void free_early(struct linked_name *n, uint32_t slot)
 {
     for (uint32_t r = 0; r < rank_link.ranks; r++) {
@@ -168,7 +169,7 @@ static void free_names(void)
         while (rank_link.bucket[i]) {
             struct linked_name *n = rank_link.bucket[i];
             rank_link.bucket[i] = n->next;
-            for (uint32_t slot = 0; slot < 3; slot++)
+            for (uint32_t slot = 0; slot < EARLY_SLOTS; slot++)
                 free_early(n, slot);
             free(n);
         }
@@ -237,16 +238,16 @@ static const struct early *find_early(const struct linked_name *n, uint32_t rank
 }
 
 /* The part of the result that a rank makes. */
-struct part_of {
-    size_t first, count; /* elements */
+struct result_part {
+    size_t count; /* elements */
     size_t at, bytes;
 };
 
-static struct part_of find_part(const struct link_operation *o, uint32_t rank)
+static struct result_part find_part(const struct link_operation *o, uint32_t rank)
 {
     size_t size = o->op.count > 0 ? o->bytes / o->op.count : 0;
     size_t first = o->op.count * rank / rank_link.ranks, end = o->op.count * (rank + 1) / rank_link.ranks;
-    return (struct part_of){first, end - first, first * size, (end - first) * size};
+    return (struct result_part){end - first, first * size, (end - first) * size};
 }
 
 /* Each other rank sends so many to this one for the operation. */
@@ -327,7 +328,7 @@ static void keep_elements(struct linked_name *n, uint32_t rank, const struct lin
 
 /* Reduces a part of the result. The others' elements begin with the part: those of rank `from` at `theirs`,
  * if it is another one, and all others as they were kept. */
-static void reduce_part(struct linked_name *n, const struct link_operation *o, const struct part_of *part,
+static void reduce_part(struct linked_name *n, const struct link_operation *o, const struct result_part *part,
                         uint32_t from, const void *theirs)
 {
     const void *in[LINK_HOSTS_MAX];
@@ -357,7 +358,7 @@ static void end_operation(struct linked_name *n, const struct link_operation *o)
 static void combine_elements(struct linked_name *n, const struct link_operation *o, uint32_t from,
                              const void *theirs)
 {
-    struct part_of whole = {.count = o->op.count};
+    struct result_part whole = {.count = o->op.count};
     if (o->op.kind == SHM_ALLREDUCE)
         reduce_part(n, o, &whole, from, theirs);
     end_operation(n, o);
@@ -368,7 +369,7 @@ static void combine_elements(struct linked_name *n, const struct link_operation 
 static bool place_result(struct linked_name *n, const struct link_operation *o, uint32_t rank,
                          const struct link_message *m, const uint8_t *elements)
 {
-    struct part_of part = find_part(o, rank);
+    struct result_part part = find_part(o, rank);
     if (n->given != m->sequence || n->done == m->sequence || o->sequence != m->sequence ||
         !rank_link_in_parts(o->bytes) || m->bytes != part.bytes)
         return false;
@@ -582,10 +583,16 @@ static uint32_t next_rank(uint32_t i)
     return ((uint32_t)client.rank + i) % rank_link.ranks;
 }
 
+static void send_word(enum said said, const struct link_operation *o)
+{
+    for (uint32_t i = 1; i < rank_link.ranks; i++)
+        send_message(next_rank(i), said, o, NULL, 0);
+}
+
 static void send_elements(const struct link_operation *o)
 {
     for (uint32_t i = 1; i < rank_link.ranks; i++) {
-        struct part_of part = {.bytes = o->bytes};
+        struct result_part part = {.bytes = o->bytes};
         if (rank_link_in_parts(o->bytes))
             part = find_part(o, next_rank(i));
         send_message(next_rank(i), ELEMENTS, o, (const uint8_t *)o->in + part.at, part.bytes);
@@ -595,7 +602,7 @@ static void send_elements(const struct link_operation *o)
 /* Makes this rank's part of the result. */
 static void send_result(struct linked_name *n, const struct link_operation *o)
 {
-    struct part_of part = find_part(o, (uint32_t)client.rank);
+    struct result_part part = find_part(o, (uint32_t)client.rank);
     reduce_part(n, o, &part, UINT32_MAX, NULL);
     n->summed = o->sequence;
     n->late_at = clock_now() + LATE_NS;
@@ -608,8 +615,7 @@ static void say_stop(void)
     if (rank_link.stops)
         return;
     rank_link.stops = true;
-    for (uint32_t i = 1; i < rank_link.ranks; i++)
-        send_message(next_rank(i), STOPS, NULL, NULL, 0);
+    send_word(STOPS, NULL);
 }
 
 void rank_link_stop(void)
@@ -655,8 +661,8 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
     n->results = 0;
     if (fits)
         send_elements(o); /* meanwhile another rank may say that the name leaves */
-    for (uint32_t i = 1; i < rank_link.ranks && !fits; i++)
-        send_message(next_rank(i), LEAVES, o, NULL, 0);
+    else
+        send_word(LEAVES, o);
     return fits;
 }
 
@@ -679,7 +685,7 @@ static void tell_loss(void)
     rpc_failed(rank_link.why ? rank_link.why : "has lost its connection to the rank of another host");
 }
 
-/* The stall check of the engines sees that all ranks have arrived. */
+/* The stall check of the engines names nobody: all ranks have arrived. */
 static void tell_late(struct linked_name *n, const struct link_operation *o)
 {
     if (n->late_at == 0 || clock_now() < n->late_at)
@@ -689,7 +695,7 @@ static void tell_late(struct linked_name *n, const struct link_operation *o)
         if (is_other(r) && !has_result(n, r, o->sequence))
             rpc_note(LOG_WARNING,
                      "tensor \"%s\": rank %u sent its elements %llu s ago and not its part of the result; "
-                     "is it stopped?",
+                     "hvdctl why shows whether it is stopped",
                      n->name, r, LATE_NS / NSEC_PER_SEC);
 }
 
@@ -716,7 +722,7 @@ static enum link_step decide_step(struct linked_name *n, const struct link_opera
     if (n->summed != o->sequence &&
         (has_left(n, o->sequence) || (rank_link.state == STATE_UP && !lacks_word(n, o->sequence)))) {
         leave_name(n, o->sequence);
-        for (uint32_t slot = 0; slot < 3; slot++)
+        for (uint32_t slot = 0; slot < EARLY_SLOTS; slot++)
             free_early(n, slot);
         return LINK_TO_ENGINE;
     }

@@ -29,7 +29,7 @@
 #define PROBE_S      15       /* firewalls forget connections that are silent for a minute or more */
 #define NEARBY       (1u << 30)
 
-enum said { WANTED = 1, /* of release 0.1.0 */ OFFER, READY, REFUSED, UP };
+enum said { OFFER = 2, READY, REFUSED, UP }; /* 1: a word of release 0.1.0, which is refused */
 
 enum state {
     STATE_NEW,
