@@ -207,10 +207,12 @@ check-compatible: ## options, exit statuses, reports, variables and libhvd's ABI
 	$(provide) build options test
 	@$(MAKE) $(quietly) compatible-run
 check-cross: ## another machine: built with a cross compiler (aarch64), its unit tests and a training run under an emulator; root, mmdebstrap
-	$(provide) cross
+	$(provide) build options cross
+	@tests/build.sh $(MAKE) $(quietly) all $(CONTAIN)
 	@$(TESTED_BY) tests/run.sh cross
 check-versions: ## programs of the releases of the window, and of a fabricated later one, beside those of this tree: docs/upgrading.md
 	$(provide) build options
+	@$(MAKE) $(quietly) $(CONTAIN)
 	@$(TESTED_BY) tests/run.sh versions
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 	$(provide) build options test extra

@@ -6,6 +6,7 @@ release: ## source, packages, wheels, sums and bill of materials of this commit,
 
 check-release: ## a release of this tree in a clone: the same twice, verified, and refused where it must be
 	$(provide) build options deb rpm wheel release
+	@$(MAKE) $(quietly) $(CONTAIN)
 	@$(TESTED_BY) tests/run.sh release
 
 .PHONY: release check-release
