@@ -63,6 +63,7 @@ in_root() { # COMMAND LINE
 # The packages again, as a later release.
 make_later_release() {
     local top=$rpms/top
+    unset BUILD MAKEFLAGS MFLAGS MAKELEVEL
     mkdir -p "$T/later"
     sed -E 's/^Release:.*/Release: 2/' "$top/SPECS/hvdrun.spec" > "$T/later.spec"
     rpmbuild --nodeps --quiet -bb --define "_topdir $top" --define "hvd_version $1" --define '_libdir /usr/lib64' --define "_rpmdir $T/later" \

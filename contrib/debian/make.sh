@@ -7,6 +7,7 @@
 set -eu
 build=$1 version=$2
 source=$build/deb/hvdrun-$version
+unset BUILD MAKEFLAGS MFLAGS MAKELEVEL # of a make that has called this one
 
 rm -rf "$build/deb"
 mkdir -p "$source"

@@ -24,13 +24,15 @@ commit=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
+# Of a make that has called this one: each build has a directory of its own.
+unset BUILD MAKEFLAGS MFLAGS MAKELEVEL
 
 build_once() { # DIRECTORY: the installation in its root, packages in its out
     local tree=$1/hvdrun-$version
     mkdir -p "$1/out"
     tar -xzf "$out/hvdrun-$version.tar.gz" -C "$1"
     # What the linker reads is said by the linker.
-    make -C "$tree" all PREFIX=/usr V=1 LDFLAGS=-Wl,--trace > "$1/trace" 2> "$1/log" || { tail -n 20 "$1/log" >&2; refuse 'the build has failed'; }
+    make -C "$tree" -j"$(nproc)" -O all PREFIX=/usr V=1 LDFLAGS=-Wl,--trace > "$1/trace" 2> "$1/log" || { tail -n 20 "$1/log" >&2; refuse 'the build has failed'; }
     make -C "$tree" install PREFIX=/usr DESTDIR="$1/root" PYTHON_SITE=/usr/lib/python3/dist-packages LDFLAGS=-Wl,--trace >> "$1/log" 2>&1 ||
         refuse "make install has failed: $1/log"
     for part in $parts; do

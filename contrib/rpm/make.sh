@@ -8,6 +8,7 @@
 set -eu
 build=$(realpath -m "$1") version=$2
 top=$build/rpm/top
+unset BUILD MAKEFLAGS MFLAGS MAKELEVEL # of a make that has called this one
 
 rm -rf "$build/rpm"
 mkdir -p "$top/SOURCES" "$top/SPECS"

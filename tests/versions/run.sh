@@ -40,6 +40,11 @@ change() { # FILE SED: there must be something to change
     [ "$before" != "$(cat "$1")" ] || fail "$1 has nothing that $2 changes"
 }
 
+# In the tree's own directory of builds, whatever that of this tree is.
+make_there() { # TREE ARGUMENT...
+    env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -j"$(nproc)" -C "$1" BUILD=build PYTHON_PACKAGE= "${@:2}"
+}
+
 make_release() { # NAME [COMMIT]
     local tree=$state/$1/tree flags=
     [ -z "${VERSIONS_KEEP:-}" ] || [ ! -x "$state/$1/usr/bin/hvdrun" ] || return 0
@@ -56,8 +61,8 @@ make_release() { # NAME [COMMIT]
         change "$tree/common/protocol/message.h" 's/^(#define PROTOCOL_(VERSION|OLDEST) +)1/\12/'
         ;;
     esac
-    make -s -C "$tree" all PYTHON_PACKAGE= LDFLAGS="$flags" > "$state/$1/log" 2>&1 &&
-        make -s -C "$tree" install PREFIX="$state/$1/usr" PYTHON_PACKAGE= LDFLAGS="$flags" >> "$state/$1/log" 2>&1
+    make_there "$tree" all LDFLAGS="$flags" > "$state/$1/log" 2>&1 &&
+        make_there "$tree" install PREFIX="$state/$1/usr" LDFLAGS="$flags" >> "$state/$1/log" 2>&1
 }
 
 # ---- jobs --------------------------------------------------------------------------------------------------------------
