@@ -10,7 +10,7 @@
  *   timeline.c   a file of all operations                 overdue.c   when an engine is given up
  *   sized.c      results that the caller allocates         forget.c    tensors without a use are forgotten
  *   carry.c      sets over a change of the ranks           gpu/        tensors in memory of GPUs
- *   flight.c     the last operations, for later            rank_link.c from rank to rank of hosts
+ *   flight.c     the last operations, for later            link/       from rank to rank of hosts
  *   api/         the calls of hvd.h
  *
  * An operation goes one of three paths: through shared memory (operation.c, progress.c), alone (solo.c), or

@@ -96,6 +96,7 @@ static struct link_operation link_operation_of(const struct tensor *t)
                                    .in = t->op.in,
                                    .out = t->op.out,
                                    .bytes = (uint32_t)t->op.bytes,
+                                   .has_handle = t->op.has_handle,
                                    .carried = &t->view.member_slot[t->view.me]->carried};
 }
 
@@ -108,7 +109,7 @@ static bool fits_link(const struct tensor *t, bool will_wait)
     return op->kind == SHM_BARRIER ||
            (op->kind == SHM_ALLREDUCE && op_elementwise(op->op) && op->prescale == 1 &&
             op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 &&
-            t->op.bytes <= rank_link_bytes_max() && !(t->op.has_handle && rank_link_in_parts(t->op.bytes)));
+            t->op.bytes <= rank_link_bytes_max());
 }
 
 /* For the other ranks alone. The entry shows what this rank waits for. */

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "collectives/client/core.h"
-#include "collectives/client/rank_link.h"
+#include "collectives/client/link/rank_link.h"
 #include "collectives/gpu/pointer.h"
 #include "collectives/local/tensor.h"
 

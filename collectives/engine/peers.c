@@ -18,6 +18,7 @@
 #include "collectives/engine/agree/host_tree.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/membership.h"
+#include "collectives/engine/rank_link.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -361,7 +362,7 @@ static int advertise_port(struct engine *engine, const Hvd__EngineConfig *c, str
     link.address = c->address;
     link.n_address = c->n_address;
     link.port = links_port(engine->peers.links);
-    link.rank_link_hosts = engine->options.rank_link ? LINK_HOSTS_MAX : 0;
+    rank_link_advertise(engine, &link);
     message.body_case = HVD__ENGINE__BODY_LINK;
     message.link = &link;
     return engine_send(engine, &message, e);

@@ -14,13 +14,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
+#include "common/base/file.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 
 #define MESSAGE_SIZE 8
@@ -43,6 +48,7 @@ struct rank_link {
     enum state state;
     bool agreed;            /* all engines make connections in this way */
     bool of_several;        /* the worker can have more than one */
+    bool crowded;           /* the hosts share processors, and there is none for each rank */
     bool asked;             /* the rank waits for the answer */
     uint32_t ready_hosts;   /* host 0: other hosts that are */
     uint32_t connected;     /* other hosts with a connection to this one */
@@ -107,6 +113,7 @@ static void answer_rank(struct engine *engine, struct rank_link *r)
     for (uint32_t h = 0; r->state == STATE_UP && h < engine->hosts; h++)
         if (r->fd[h] >= 0)
             fds[number++] = r->fd[h];
+    a.set = r->crowded ? WORKER_LINKS_CROWDED : 0;
     a.id = number; /* a rank whose table of descriptors is full gets fewer */
     if (w && worker_send(w->watch.fd, &a, fds, number, &e) != 0)
         log_debug("the rank does not hear of its links: %s", e.text);
@@ -338,6 +345,16 @@ bool rank_link_is_busy(const struct engine *engine, const struct tensor_view *v)
     return latest != atomic_load(&v->slot->settled) && last_carried(engine, v->number) != latest;
 }
 
+bool rank_link_is_stopped(const struct engine *engine, const struct tensor_view *v)
+{
+    char path[64], text[512];
+    if (!rank_link_is_busy(engine, v))
+        return false;
+    snprintf(path, sizeof path, "/proc/%u/stat", engine->workers.member[0].pid);
+    const char *state = file_read(path, 0, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
+}
+
 uint32_t rank_link_operation(const struct engine *engine, const struct tensor_view *v, uint32_t otherwise)
 {
     if (!engine->peers.rank_link || v->team->members != 1)
@@ -419,6 +436,24 @@ static void free_rank_link(struct engine *engine)
     engine->peers.rank_link = NULL;
 }
 
+void rank_link_advertise(const struct engine *engine, Hvd__Link *link)
+{
+    cpu_set_t set;
+    char boot[64];
+    link->rank_link_hosts = engine->options.rank_link ? LINK_HOSTS_MAX : 0;
+    link->processors = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
+    if (file_read("/proc/sys/kernel/random/boot_id", O_RDONLY, boot, sizeof boot) > 0)
+        link->machine = hash_text(0, boot) | 1;
+}
+
+static bool is_crowded(Hvd__Link *const *link, size_t links)
+{
+    bool one = links > 0 && link[0]->machine != 0;
+    for (size_t i = 0; one && i < links; i++)
+        one = link[i]->machine == link[0]->machine && link[i]->processors < links;
+    return one;
+}
+
 void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
 {
     if (!engine->peers.rank_link)
@@ -426,10 +461,10 @@ void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
     bool agreed = links >= engine->hosts;
     for (size_t i = 0; i < links; i++)
         agreed = agreed && link[i]->rank_link_hosts >= engine->hosts;
+    engine->peers.rank_link->agreed = agreed;
+    engine->peers.rank_link->crowded = agreed && is_crowded(link, links);
     if (!agreed)
         free_rank_link(engine);
-    else
-        engine->peers.rank_link->agreed = true;
     show_rank(engine);
 }
 

@@ -25,7 +25,7 @@ static const struct measure {
     {"one-word", "one-word static functions, %", count_one_word, 10, 30, false, true},
     {"double-function", "external functions of one name", count_double_names, 0, 0, false, false},
     {"double-file", ".c files of one name in a wing", count_double_files, NO_LIMIT, NO_GOAL, false, false},
-    {"header", "headers with one user", count_one_user, 30, 30, false, false},
+    {"header", "headers with one user", count_one_user, 32, 30, false, false},
     {"function", "functions over 70 lines", count_long_functions, 0, 2, false, false},
     {"small-file", ".c files under 60 lines", count_small_files, NO_LIMIT, NO_GOAL, false, false},
     {"large-file", "files over 800 lines", count_large_files, 0, 0, false, false},
@@ -35,7 +35,7 @@ static const struct measure {
     {"wide-comment", "comment lines over 110 columns", count_wide_comments, 0, 0, false, false},
     {"readme-lines", "README, lines", count_readme_lines, 150, 150, true, false},
     {"readme-columns", "README, longest line", count_readme_columns, 110, 110, true, false},
-    {"lines", "product lines", count_product_lines, 109400, 79000, false, false},
+    {"lines", "product lines", count_product_lines, 109900, 79000, false, false},
 };
 
 #define MEASURES (sizeof measure / sizeof *measure)

@@ -110,6 +110,7 @@ static void configure(struct job *j, int host)
 {
     Hvd__Engine m = HVD__ENGINE__INIT;
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
+    Hvd__EngineTuning tuning = HVD__ENGINE_TUNING__INIT;
     Hvd__HostRanks ranks[JOB_HOSTS_MAX], *list[JOB_HOSTS_MAX];
     uint32_t numbers[JOB_HOSTS_MAX][JOB_RANKS_MAX];
     char names[JOB_HOSTS_MAX][16], *address[] = {"127.0.0.1"};
@@ -140,6 +141,8 @@ static void configure(struct job *j, int host)
     c.address = address;
     c.n_address = 1;
     c.heartbeat_ms = 3000;
+    tuning.stall_shutdown_ms = (uint64_t)j->stall_ms;
+    c.tuning = j->stall_ms > 0 ? &tuning : NULL;
     c.log_level = getenv("JOB_LOG") ? 1 : 3;
     m.body_case = HVD__ENGINE__BODY_CONFIG;
     m.config = &c;
@@ -230,6 +233,8 @@ static void tell_links(struct job *j)
         link[i].n_address = 1;
         link[i].port = j->port[i];
         link[i].rank_link_hosts = j->rank_link_hosts[i];
+        link[i].machine = j->machine[i];
+        link[i].processors = j->processors_of[i];
         list[i] = &link[i];
     }
     links.link = list;
@@ -251,6 +256,8 @@ static void take_message(struct job *j, int host, const Hvd__Engine *m)
     j->link[host] = "127.0.0.1";
     j->port[host] = m->link->port;
     j->rank_link_hosts[host] = j->without_links == host + 1 ? 0 : m->link->rank_link_hosts;
+    j->machine[host] = m->link->machine + (j->elsewhere == host + 1);
+    j->processors_of[host] = j->processors > 0 ? (uint32_t)j->processors : m->link->processors;
     if (++j->links == j->hosts)
         tell_links(j);
 }

@@ -1,55 +1,34 @@
 /* Connections between ranks that are the only ones of their hosts. The ranks exchange the elements of small
- * blocking allreduces over them, and barriers, without their engines: each rank sends a message to each other
- * rank, and no process has to be woken first.
+ * blocking allreduces over them, and barriers, without their engines: no process has to be woken first, and a
+ * message travels from rank to rank. link/way.h has the ways.
  *
  * A name is exchanged so from its operation LINK_FIRST on, if all ranks can; all say so in the messages of
- * that operation. From then on each operation of the name begins with a message to each other rank: the
- * elements; or that the name leaves, when this rank's operation is of another kind. A rank that has the
- * elements of all others, and has sent its own, has the result (or a part: rank_link_in_parts). If a message
- * differs from what this rank asks for, or says that the name leaves, the operation and all later ones of the
- * name go to the engine, which finds what is wrong. All ranks see the same messages of an operation, so all
- * go the same way, whatever comes first.
+ * that operation. From then on a rank begins each operation of the name with messages: the elements, or that
+ * the name leaves, when this rank's operation is of another kind. If a message differs from what this rank
+ * asks for, or says that the name leaves, the operation and all later ones of the name go to the engine,
+ * which finds what is wrong.
  *
- * STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
+ * In LINK_WHOLE and LINK_PARTS each rank hears of all others. So all ranks see the same messages of an
+ * operation and go the same way, whatever comes first. In LINK_ROOT rank 0 alone hears of all, so rank 0
+ * decides: each operation that it has begun ends with its message to all others, which is the result, or says
+ * that the name leaves.
+ *
+ * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
- * all ranks had sent their elements before is finished, any other one goes to the engine.
+ * all ranks had sent their elements before is finished, any other one goes to the engine; rank 0 makes no
+ * result of LINK_ROOT after it has said so.
  *
  * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is told.
- * Nothing that comes over a connection is trusted.
  *
- * Threads: any; one of those that wait reads for all. Message, in the machine's byte order, as the elements
- * are: struct link_message (rank_link.c), the name and the elements, each filled up to 16 bytes. */
+ * Threads: any; one of those that wait reads for all. link/sockets.h has the messages. */
 #pragma once
 
 #include "collectives/client/core.h"
-#include "collectives/shm/op.h"
+#include "collectives/client/link/way.h"
 
-#define LINK_FIRST     32u         /* an operation of a name; those before show that the name comes again */
-#define LINK_BYTES_MAX (64u << 10) /* of two ranks; more is faster in the engines, which send by pieces */
-
-#define LINK_WHOLE_MAX (32u << 10)  /* of three and more ranks; more bytes go in parts, */
-#define LINK_PARTS_MAX (256u << 10) /* up to this */
+#define LINK_FIRST 32u /* an operation of a name; those before show that the name comes again */
 
 struct linked_name;
-
-/* Each rank sends to each other one the part that the other one sums, and then its own part of the result.
- * That is two trips, and fewer bytes: a direct allreduce. A rank has to come back for the second trip, so
- * only calls that block go so. */
-static inline bool rank_link_in_parts(uint64_t bytes)
-{
-    return client.size > 2 && bytes > LINK_WHOLE_MAX;
-}
-
-/* An operation, as this rank asks for it. */
-struct link_operation {
-    const char *name;
-    uint32_t sequence; /* all ranks count alike */
-    struct tensor_op op;
-    const void *in;
-    void *out; /* may be `in` */
-    uint32_t bytes;
-    _Atomic uint32_t *carried; /* gets `sequence` when the result is there */
-};
 
 enum link_step { LINK_WAITS, LINK_ENDED, LINK_TO_ENGINE };
 

@@ -2,13 +2,16 @@
  * that sends them back to the engines, and the ends of the connections.
  *
  * needs: hvd-engine client tests/unit/job.c */
+#include <linux/tcp.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "collectives/client/names.h"
@@ -21,23 +24,38 @@
 
 #define OFTEN (2 * (int)LINK_FIRST) /* so often, and a name is on the link */
 
-static const struct job_shape shapes[] = {{2, 1, false}, {3, 1, false}, {4, 1, false}};
-#define SHAPES ((int)(sizeof shapes / sizeof *shapes))
-static const struct job_shape two = {2, 1, false};
+/* Hosts of one rank each, with a processor for each rank or for all of them. */
+struct kind {
+    int hosts, processors;
+};
+static const struct kind kinds[] = {{2, 1}, {3, 8}, {4, 8}, {3, 1}, {4, 1}};
+#define KINDS ((int)(sizeof kinds / sizeof *kinds))
+static const struct kind two = {2, 1}, three = {3, 8}, three_crowded = {3, 1};
 
-static void run_way(struct job_shape shape, int (*worker)(const struct job *job, int rank), int way)
+static const hvd_options will_wait = {.will_wait = 1};
+
+typedef int worker_main(const struct job *job, int rank);
+
+static struct job job_of_kind(struct kind kind, worker_main *worker)
 {
-    struct job job = job_of(shape, worker);
+    struct job job = job_of((struct job_shape){kind.hosts, 1, false}, worker);
+    job.processors = kind.processors;
+    return job;
+}
+
+static void run_way(struct kind kind, worker_main *worker, int way)
+{
+    struct job job = job_of_kind(kind, worker);
     job.ctx = &way;
     job_run(&job, JOB_SECONDS);
     job_must_succeed(job);
 }
 
 /* A test of a job that succeeds. */
-#define SUCCEEDS(test, shape, worker)                                                                        \
+#define SUCCEEDS(test, kind, worker)                                                                         \
     START_TEST(test)                                                                                         \
     {                                                                                                        \
-        job_must_succeed(job_ran(shape, worker));                                                            \
+        run_way(kind, worker, 0);                                                                            \
     }                                                                                                        \
     END_TEST
 
@@ -94,8 +112,12 @@ static void sum_often(const char *name, size_t count)
 static int exchange_sums(const struct job *job, int rank)
 {
     job_check(hvd_init() == HVD_SUCCESS);
-    const size_t counts[] = {
-        1, 3, 500, 1000, LINK_WHOLE_MAX / sizeof(float) + 1, rank_link_bytes_max() / sizeof(float)};
+    const size_t counts[] = {1,
+                             3,
+                             1000,
+                             LINK_WHOLE_MAX / sizeof(float) + 1,
+                             LINK_ROOT_MAX / sizeof(float),
+                             rank_link_bytes_max() / sizeof(float)};
     const hvd_options scaled = {.postscale = 3};
     char name[16];
     int n = job->hosts, products[] = {0, 2, 6, 24, 120}; /* of 2, 3, ... */
@@ -124,7 +146,7 @@ static int exchange_sums(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(small_tensors_go_from_rank_to_rank, shapes[_i], exchange_sums)
+SUCCEEDS(small_tensors_go_from_rank_to_rank, kinds[_i], exchange_sums)
 
 /* The engines make the first result of a name, and the ranks the last one. */
 static int compare_ways(const struct job *job, int rank)
@@ -155,7 +177,7 @@ static int compare_ways(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(both_ways_give_the_same_bits, shapes[_i], compare_ways)
+SUCCEEDS(both_ways_give_the_same_bits, kinds[_i], compare_ways)
 
 static int leave_link(const struct job *job, int rank)
 {
@@ -192,7 +214,7 @@ static int leave_link(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(other_operations_go_to_the_engines, shapes[_i], leave_link)
+SUCCEEDS(other_operations_go_to_the_engines, kinds[_i], leave_link)
 
 static int ask_differently(const struct job *job, int rank)
 {
@@ -218,11 +240,10 @@ static int ask_differently(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(ranks_that_disagree_hear_of_both, shapes[_i], ask_differently)
+SUCCEEDS(ranks_that_disagree_hear_of_both, kinds[_i], ask_differently)
 
 static int wait_short(const struct job *job, int rank)
 {
-    const hvd_options will_wait = {.will_wait = 1};
     float x = 1;
     hvd_handle handle;
     job_check(hvd_init() == HVD_SUCCESS);
@@ -239,7 +260,46 @@ static int wait_short(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(a_wait_may_end_before_its_operation, shapes[_i], wait_short)
+SUCCEEDS(a_wait_may_end_before_its_operation, kinds[_i], wait_short)
+
+/* How many bytes have come from rank 2 to rank 1. */
+static uint64_t count_bytes(void)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    int fd = next_connection(own_connection() + 1);
+    job_check(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+    return info.tcpi_bytes_received;
+}
+
+static int count_messages(const struct job *job, int rank)
+{
+    bool by_root = job->processors == 1 && job->elsewhere == 0;
+    float x = 1;
+    hvd_handle handle;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    uint64_t before = rank == 1 ? count_bytes() : 0; /* the engines', as they made the connection */
+    sum_often("x", 2);
+    job_check(rank != 1 || (count_bytes() == before) == by_root);
+    if (rank == 0) /* it does not say before it waits: so it cannot be the root */
+        job_check(hvd_allreduce_async("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &will_wait, &handle) == 0 &&
+                  hvd_wait(handle) == HVD_SUCCESS);
+    else
+        job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+    job_check(x == 3 && was_carried("x") == !by_root);
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+/* One rank sums for all where the hosts are one machine that has fewer processors than hosts. */
+START_TEST(ranks_that_share_processors_send_to_one)
+{
+    struct job job = job_of_kind(_i == 0 ? three : three_crowded, count_messages);
+    job.elsewhere = _i == 2 ? 3 : 0;
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
+}
+END_TEST
 
 /* ---- messages that a test sends ------------------------------------------------------------------------ */
 
@@ -392,14 +452,51 @@ static int leave_behind_elements(const struct job *job, int rank)
 
 START_TEST(elements_count_before_their_rank_leaves)
 {
-    run_way(shapes[1], leave_behind_elements, _i);
+    run_way(three, leave_behind_elements, _i);
+}
+END_TEST
+
+/* Rank 0 sums, and has the elements of rank 1. Rank 1 stops before those of rank 2 come (way 0), or before it
+ * reads the result (1); it leaves with the name (2), or asks for something else (3), and only rank 0 hears of
+ * that. */
+static int follow_the_root(const struct job *job, int rank)
+{
+    float x[3] = {1, 1, 1};
+    int way = *(int *)job->ctx;
+    bool fits = way != 2 || rank != 1;
+    struct link_operation o = raw_operation("raw", x, way == 3 && rank == 1 ? 3 : 2);
+    struct linked_name *linked = NULL;
+    struct raw late = {.size = 0};
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (way == 0 && rank == 2)
+        late = record_message(&linked, &o, true); /* to rank 0, its first connection */
+    else
+        job_check(rank_link_begin(&linked, &o, fits) == fits);
+    usleep(way == 0 ? 200000 : way == 1 && rank == 1 ? 200000 : 0);
+    if (rank == 1 && way < 2)
+        rank_link_stop();
+    usleep(way > 0 ? 0 : rank == 0 ? 100000 : 200000);
+    if (way == 0 && rank == 0)
+        rank_link_drain();
+    if (way == 0 && rank == 2)
+        send_raw(&late);
+    job_check(!fits || step_until_decided(linked, &o) == (way == 1 ? LINK_ENDED : LINK_TO_ENGINE));
+    job_check(x[0] == (way == 1 ? 3 : 1));
+    sum_often("y", 2);
+    job_check(was_carried("y") == (way > 1));
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(the_rank_that_sums_decides_for_all)
+{
+    run_way(three_crowded, follow_the_root, _i);
 }
 END_TEST
 
 /* ---- sockets that are full ----------------------------------------------------------------------------- */
 
 enum { NAMES = 8, COUNT = LINK_BYTES_MAX / sizeof(float), MANY = 100 };
-static const hvd_options will_wait = {.will_wait = 1};
 static float many[MANY][COUNT];
 
 static const char *name_many(int k)
@@ -510,7 +607,7 @@ static int wait_in_any_order(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(handles_are_waited_for_in_any_order, shapes[_i], wait_in_any_order)
+SUCCEEDS(handles_are_waited_for_in_any_order, kinds[_i], wait_in_any_order)
 
 /* ---- its end for all names ----------------------------------------------------------------------------- */
 
@@ -535,7 +632,8 @@ static int join_later(const struct job *job, int rank)
 
 START_TEST(a_rank_that_joins_is_found_by_the_engines)
 {
-    struct job job = job_ran(shapes[_i], join_later);
+    struct job job = job_of_kind(kinds[_i], join_later);
+    job_run(&job, JOB_SECONDS);
     ck_assert(job_succeeded(&job));
 }
 END_TEST
@@ -552,7 +650,7 @@ static int sum_by_engines(const struct job *job, int rank)
 /* As with an engine of release 0.1.0. */
 START_TEST(an_engine_without_connections_is_met)
 {
-    struct job job = job_of(shapes[_i], sum_by_engines);
+    struct job job = job_of_kind(kinds[_i], sum_by_engines);
     job.without_links = job.hosts;
     job_run(&job, JOB_SECONDS);
     job_must_succeed(job);
@@ -597,7 +695,7 @@ static int join_beside_a_wait(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(a_rank_may_join_beside_its_last_operation, shapes[_i], join_beside_a_wait)
+SUCCEEDS(a_rank_may_join_beside_its_last_operation, kinds[_i], join_beside_a_wait)
 
 static int forget_names(const struct job *job, int rank)
 {
@@ -616,7 +714,7 @@ static int forget_names(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(names_may_be_forgotten, shapes[_i], forget_names)
+SUCCEEDS(names_may_be_forgotten, kinds[_i], forget_names)
 
 static void *barrier_in_thread(void *arg)
 {
@@ -642,7 +740,7 @@ static int stop_in_threads(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(it_ends_while_another_thread_waits, shapes[_i], stop_in_threads)
+SUCCEEDS(it_ends_while_another_thread_waits, kinds[_i], stop_in_threads)
 
 /* Rank 0 hears of the end before it comes to what rank 1 waits for. */
 static int stop_beside_a_wait(const struct job *job, int rank)
@@ -667,7 +765,7 @@ static int stop_beside_a_wait(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
-SUCCEEDS(a_wait_that_is_left_goes_to_the_engines, shapes[_i], stop_beside_a_wait)
+SUCCEEDS(a_wait_that_is_left_goes_to_the_engines, kinds[_i], stop_beside_a_wait)
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
@@ -702,22 +800,22 @@ static int end_in_between(const struct job *job, int rank)
     return 7;
 }
 
-static void must_end(struct job_shape shape, const char *pieces, size_t size, bool lives)
+static void must_end(struct kind kind, const char *pieces, size_t size, bool lives)
 {
     end_in_pieces = pieces;
     pieces_size = size;
     lives_on = lives;
-    struct job job = job_of(shape, end_in_between);
+    struct job job = job_of_kind(kind, end_in_between);
     job_run(&job, JOB_SECONDS);
     ck_assert(!job.timed_out);
-    for (int r = 0; r < shape.hosts; r++)
+    for (int r = 0; r < kind.hosts; r++)
         ck_assert_int_eq(job.status[r], 7 << 8);
 }
 
 START_TEST(a_rank_that_dies_in_a_message_is_named)
 {
     static const char begin[] = "1lnk";
-    must_end(shapes[_i], begin, 4, false);
+    must_end(kinds[_i], begin, 4, false);
 }
 END_TEST
 
@@ -726,11 +824,53 @@ START_TEST(what_is_no_message_ends_the_job)
     static char noise[4096];
     for (size_t i = 0; i < sizeof noise; i++)
         noise[i] = (char)(i * 7919 >> 3);
-    must_end(shapes[_i], noise, sizeof noise, true);
+    must_end(kinds[_i], noise, sizeof noise, true);
     memcpy(noise, "1lnk", 4); /* with the right first word */
-    must_end(shapes[_i], noise, sizeof noise, true);
+    must_end(kinds[_i], noise, sizeof noise, true);
     memset(noise + 4, 0xff, 92);
-    must_end(shapes[_i], noise, 96, true);
+    must_end(kinds[_i], noise, 96, true);
+}
+END_TEST
+
+static void stop_for_a_while(int number)
+{
+    (void)number;
+    if (fork() == 0) {
+        usleep(4000000);
+        kill(getppid(), SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+/* Rank 0 is stopped when it has begun an operation, and the others begin it later. */
+static int stop_in_an_operation(const struct job *job, int rank)
+{
+    float x = 1;
+    (void)job;
+    const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (rank == 0) {
+        signal(SIGALRM, stop_for_a_while);
+        job_check(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+    } else {
+        usleep(500000);
+    }
+    job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_PEER);
+    job_check(strstr(hvd_last_error(), "it still waited for rank 0 on node1"));
+    hvd_shutdown();
+    return 3;
+}
+
+START_TEST(a_stopped_rank_is_what_the_others_wait_for)
+{
+    struct job job = job_of_kind(three_crowded, stop_in_an_operation);
+    job.stall_ms = 1000;
+    job_run(&job, JOB_SECONDS);
+    ck_assert(!job.timed_out);
+    for (int r = 0; r < job.hosts; r++)
+        ck_assert_int_eq(job.status[r], 3 << 8);
 }
 END_TEST
 
@@ -751,7 +891,7 @@ static int lose_engine(const struct job *job, int rank)
 
 START_TEST(a_lost_engine_ends_the_waits)
 {
-    struct job job = job_of(shapes[_i], lose_engine);
+    struct job job = job_of_kind(kinds[_i], lose_engine);
     job.fault = JOB_KILL_ENGINE;
     job.fault_after = 1;
     job_run(&job, JOB_SECONDS);
@@ -766,26 +906,29 @@ int main(void)
     Suite *suite = suite_create("rank link");
     TCase *results = tcase_create("results"), *messages = tcase_create("messages"),
           *ends = tcase_create("ends"), *failures = tcase_create("failures");
-    tcase_add_loop_test(results, small_tensors_go_from_rank_to_rank, 0, SHAPES);
-    tcase_add_loop_test(results, both_ways_give_the_same_bits, 0, SHAPES);
-    tcase_add_loop_test(results, an_engine_without_connections_is_met, 0, SHAPES);
-    tcase_add_loop_test(results, other_operations_go_to_the_engines, 0, SHAPES);
-    tcase_add_loop_test(results, ranks_that_disagree_hear_of_both, 0, SHAPES);
-    tcase_add_loop_test(results, a_wait_may_end_before_its_operation, 0, SHAPES);
+    tcase_add_loop_test(results, small_tensors_go_from_rank_to_rank, 0, KINDS);
+    tcase_add_loop_test(results, both_ways_give_the_same_bits, 0, KINDS);
+    tcase_add_loop_test(results, an_engine_without_connections_is_met, 0, KINDS);
+    tcase_add_loop_test(results, other_operations_go_to_the_engines, 0, KINDS);
+    tcase_add_loop_test(results, ranks_that_disagree_hear_of_both, 0, KINDS);
+    tcase_add_loop_test(results, ranks_that_share_processors_send_to_one, 0, 3);
+    tcase_add_loop_test(results, a_wait_may_end_before_its_operation, 0, KINDS);
     tcase_add_test(messages, a_name_may_leave_while_its_elements_are_sent);
     tcase_add_test(messages, elements_that_come_again_change_nothing);
     tcase_add_loop_test(messages, elements_count_before_their_rank_leaves, 0, 3);
+    tcase_add_loop_test(messages, the_rank_that_sums_decides_for_all, 0, 4);
     tcase_add_loop_test(messages, a_rank_that_waits_elsewhere_lets_the_other_one_send, 0, 3);
     tcase_add_test(messages, a_rank_that_comes_later_takes_what_was_sent);
-    tcase_add_loop_test(messages, handles_are_waited_for_in_any_order, 0, SHAPES);
-    tcase_add_loop_test(ends, a_rank_may_join_beside_its_last_operation, 0, SHAPES);
-    tcase_add_loop_test(ends, a_rank_that_joins_is_found_by_the_engines, 0, SHAPES);
-    tcase_add_loop_test(ends, names_may_be_forgotten, 0, SHAPES);
-    tcase_add_loop_test(ends, it_ends_while_another_thread_waits, 0, SHAPES);
-    tcase_add_loop_test(ends, a_wait_that_is_left_goes_to_the_engines, 0, SHAPES);
-    tcase_add_loop_test(failures, a_rank_that_dies_in_a_message_is_named, 0, SHAPES);
-    tcase_add_loop_test(failures, what_is_no_message_ends_the_job, 0, SHAPES);
-    tcase_add_loop_test(failures, a_lost_engine_ends_the_waits, 0, SHAPES);
+    tcase_add_loop_test(messages, handles_are_waited_for_in_any_order, 0, KINDS);
+    tcase_add_loop_test(ends, a_rank_may_join_beside_its_last_operation, 0, KINDS);
+    tcase_add_loop_test(ends, a_rank_that_joins_is_found_by_the_engines, 0, KINDS);
+    tcase_add_loop_test(ends, names_may_be_forgotten, 0, KINDS);
+    tcase_add_loop_test(ends, it_ends_while_another_thread_waits, 0, KINDS);
+    tcase_add_loop_test(ends, a_wait_that_is_left_goes_to_the_engines, 0, KINDS);
+    tcase_add_loop_test(failures, a_rank_that_dies_in_a_message_is_named, 0, KINDS);
+    tcase_add_loop_test(failures, what_is_no_message_ends_the_job, 0, KINDS);
+    tcase_add_test(failures, a_stopped_rank_is_what_the_others_wait_for);
+    tcase_add_loop_test(failures, a_lost_engine_ends_the_waits, 0, KINDS);
     TCase *all[] = {results, messages, ends, failures};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tcase_set_timeout(all[i], 90);

@@ -1,0 +1,201 @@
+#include "collectives/client/link/sockets.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "collectives/client/rpc.h"
+
+#define LOST_NS (10 * NSEC_PER_SEC) /* that the engines have to tell why the connection broke */
+
+/* Another rank. */
+struct link_peer {
+    int fd;      /* -1: there is no connection; this rank itself */
+    uint8_t *in; /* [LINK_MESSAGE_MAX] */
+    size_t have;
+};
+
+static struct {
+    enum link_state state;
+    bool crowded;
+    uint64_t broken_at; /* 0: the engine was told */
+    const char *why;    /* it broke; NULL: the engines know */
+    uint32_t ranks;
+    struct link_peer peer[LINK_HOSTS_MAX]; /* [ranks], by rank */
+} sockets;
+
+static const char no_memory[] = "has no memory for what the ranks of other hosts send";
+static const char no_room[] = "has no descriptors left for the connections to the ranks of other hosts";
+static const char no_message[] = "got something else than a message from the rank of another host";
+
+enum link_state link_state(void)
+{
+    return sockets.state;
+}
+
+uint32_t link_ranks(void)
+{
+    return sockets.ranks;
+}
+
+bool link_is_crowded(void)
+{
+    return sockets.crowded;
+}
+
+/* ---- from the first to the last ------------------------------------------------------------------------ */
+
+void link_break(const char *why)
+{
+    sockets.state = LINK_BROKEN;
+    sockets.why = why;
+    sockets.broken_at = clock_now();
+    for (uint32_t r = 0; r < sockets.ranks; r++) {
+        sockets.peer[r].have = 0;
+        if (sockets.peer[r].fd >= 0)
+            shutdown(sockets.peer[r].fd, SHUT_RDWR); /* so that the other rank sees it */
+    }
+}
+
+void link_tell_loss(void)
+{
+    if (sockets.broken_at == 0 || (!sockets.why && clock_now() < sockets.broken_at + LOST_NS))
+        return;
+    sockets.broken_at = 0;
+    rpc_failed(sockets.why ? sockets.why : "has lost its connection to the rank of another host");
+}
+
+/* The connections that the engine has given, in the order of the other ranks. */
+static bool take_connections(const int *fds)
+{
+    bool whole = true;
+    for (uint32_t r = 0; r < sockets.ranks; r++) {
+        struct link_peer *p = &sockets.peer[r];
+        *p = (struct link_peer){.fd = -1};
+        if (!link_is_other(r))
+            continue;
+        *p = (struct link_peer){.fd = *fds++, .in = link_room_get()};
+        whole = whole && p->in;
+    }
+    return whole;
+}
+
+void link_open(bool declines)
+{
+    struct worker_message m = {.type = WORKER_RANK_LINK, .id = declines};
+    int fds[WORKER_FDS_MAX];
+    unsigned number = WORKER_FDS_MAX;
+    if (sockets.state != LINK_UNKNOWN)
+        return;
+    sockets.state = LINK_NONE;
+    for (int i = 0; i < WORKER_FDS_MAX; i++)
+        fds[i] = -1;
+    if (rpc(&m, -1, fds, &number) != HVD_SUCCESS || (number == 0 && m.id == 0))
+        return;
+    sockets.ranks = (uint32_t)client.size;
+    sockets.crowded = m.set == WORKER_LINKS_CROWDED;
+    sockets.state = LINK_UP;
+    if (!take_connections(fds))
+        link_break(no_memory);
+    else if (number != sockets.ranks - 1)
+        link_break(no_room);
+}
+
+void link_close(void)
+{
+    for (uint32_t r = 0; r < sockets.ranks; r++) {
+        if (sockets.peer[r].fd >= 0)
+            close(sockets.peer[r].fd);
+        link_room_put(sockets.peer[r].in);
+    }
+    link_room_free();
+    sockets.ranks = 0;
+    sockets.state = LINK_UNKNOWN;
+}
+
+nfds_t link_list(struct pollfd to[LINK_HOSTS_MAX], uint32_t full)
+{
+    nfds_t n = 0;
+    for (uint32_t r = 0; r < sockets.ranks; r++)
+        if (sockets.peer[r].fd >= 0)
+            to[n++] = (struct pollfd){.fd = sockets.peer[r].fd,
+                                      .events = (short)(r == full ? POLLIN | POLLOUT : POLLIN)};
+    return n;
+}
+
+/* ---- messages in --------------------------------------------------------------------------------------- */
+
+bool link_receive(uint32_t rank)
+{
+    struct link_peer *p = &sockets.peer[rank];
+    ssize_t n;
+    if (p->fd < 0 || sockets.state != LINK_UP)
+        return false;
+    do
+        n = recv(p->fd, p->in + p->have, LINK_MESSAGE_MAX - p->have, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n > 0)
+        p->have += (size_t)n;
+    else if (n == 0 || errno != EAGAIN)
+        link_break(NULL);
+    return n > 0;
+}
+
+const struct link_message *link_first(uint32_t rank)
+{
+    const struct link_peer *p = &sockets.peer[rank];
+    const struct link_message *m = (const void *)p->in;
+    enum link_is is = sockets.state == LINK_UP ? link_message_check(m, p->have) : LINK_IS_PART;
+    if (is == LINK_IS_NONE)
+        link_break(no_message);
+    return is == LINK_IS_WHOLE ? m : NULL;
+}
+
+void link_drop(uint32_t rank)
+{
+    struct link_peer *p = &sockets.peer[rank];
+    if (sockets.state != LINK_UP)
+        return;
+    size_t size = link_message_size((const void *)p->in);
+    p->have -= size;
+    memmove(p->in, p->in + size, p->have);
+}
+
+void *link_keep(uint32_t rank)
+{
+    struct link_peer *p = &sockets.peer[rank];
+    bool alone = sockets.state == LINK_UP && p->have == link_message_size((const void *)p->in);
+    void *next = alone ? link_room_get() : NULL, *kept = p->in;
+    if (!next)
+        return NULL;
+    p->in = next;
+    p->have = 0;
+    return kept;
+}
+
+/* ---- messages out -------------------------------------------------------------------------------------- */
+
+bool link_send(const struct link_out *out, uint32_t rank, size_t *sent)
+{
+    struct iovec part[3];
+    struct msghdr msg = {.msg_iov = part, .msg_iovlen = 3};
+    while (sockets.state == LINK_UP) {
+        size_t skip = *sent;
+        link_out_list(out, part);
+        for (msg.msg_iov = part, msg.msg_iovlen = 3; msg.msg_iovlen > 0 && skip >= msg.msg_iov->iov_len;
+             msg.msg_iovlen--)
+            skip -= msg.msg_iov++->iov_len;
+        if (msg.msg_iovlen == 0)
+            return true;
+        *msg.msg_iov = (struct iovec){(uint8_t *)msg.msg_iov->iov_base + skip, msg.msg_iov->iov_len - skip};
+        ssize_t n = sendmsg(sockets.peer[rank].fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN)
+            return false;
+        if (n < 0 && errno != EINTR)
+            link_break(NULL);
+        *sent += n > 0 ? (size_t)n : 0;
+    }
+    return true;
+}
