@@ -56,9 +56,14 @@ static struct link_part part_of(const struct link_operation *o, uint32_t rank)
     return link_part_of(o, way_of(o), rank, link_ranks());
 }
 
+static uint32_t root_of(uint32_t sequence)
+{
+    return link_root(sequence, link_ranks());
+}
+
 static bool is_root(const struct linked_name *n)
 {
-    return n->way == LINK_ROOT && client.rank == 0;
+    return n->way == LINK_ROOT && !link_is_other(root_of(n->given));
 }
 
 /* Another rank may still say that this one goes to the engines. Else all ranks have sent what they had to. */
@@ -76,7 +81,7 @@ static bool has_left(const struct linked_name *n, uint32_t sequence)
 static bool is_same(const struct early *e, const struct link_operation *o)
 {
     return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->way == way_of(o) &&
-           link_way_takes(e->way, (uint32_t)client.rank) &&
+           link_way_takes(e->way, (uint32_t)client.rank, root_of(o->sequence)) &&
            e->bytes == part_of(o, (uint32_t)client.rank).bytes;
 }
 
@@ -85,7 +90,7 @@ static bool has_come(const struct linked_name *n, uint32_t rank, uint32_t sequen
 {
     if (n->made != sequence)
         return words_elements(n, rank, sequence) != NULL;
-    return !link_way_makes(n->way, rank) || words_have_result(n, rank, sequence);
+    return !link_way_makes(n->way, rank, root_of(sequence)) || words_have_result(n, rank, sequence);
 }
 
 /* This rank waits for a word of another one about the operation. */
@@ -119,7 +124,7 @@ static bool has_others(const struct linked_name *n, const struct link_operation 
 static bool has_results(const struct linked_name *n)
 {
     for (uint32_t r = 0; r < link_ranks(); r++)
-        if (link_is_other(r) && link_way_makes(n->way, r) && !(n->results & 1u << r))
+        if (link_is_other(r) && link_way_makes(n->way, r, root_of(n->given)) && !(n->results & 1u << r))
             return false;
     return true;
 }
@@ -187,7 +192,7 @@ static bool place_result(struct linked_name *n, const struct link_operation *o, 
                          uint32_t sequence, const uint8_t *elements, size_t bytes)
 {
     if (n->given != sequence || n->done == sequence || o->sequence != sequence ||
-        !link_way_makes(n->way, rank) || bytes != part_of(o, rank).bytes)
+        !link_way_makes(n->way, rank, root_of(sequence)) || bytes != part_of(o, rank).bytes)
         return false;
     if (bytes > 0)
         memcpy((uint8_t *)o->out + part_of(o, rank).at, elements, bytes);
@@ -362,7 +367,7 @@ static void send_elements(const struct link_operation *o)
     bool is_made = false;
     for (uint32_t i = 1; i < link_ranks(); i++) {
         uint32_t rank = ((uint32_t)client.rank + i) % link_ranks();
-        if (!link_way_takes(way, rank))
+        if (!link_way_takes(way, rank, root_of(o->sequence)))
             continue;
         if (!is_made || way == LINK_PARTS)
             make_message(&out, LINK_ELEMENTS, o, o->in, rank);
@@ -414,7 +419,7 @@ static void give_elements(struct linked_name *n, const struct link_operation *o)
     n->way = way_of(o);
     n->given = o->sequence;
     n->results = 0;
-    if (!link_way_takes(n->way, (uint32_t)client.rank))
+    if (!link_way_takes(n->way, (uint32_t)client.rank, root_of(o->sequence)))
         n->made = o->sequence;
     send_elements(o); /* meanwhile another rank may say that the name leaves */
 }

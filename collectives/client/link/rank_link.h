@@ -9,14 +9,14 @@
  * which finds what is wrong.
  *
  * In LINK_WHOLE and LINK_PARTS each rank hears of all others. So all ranks see the same messages of an
- * operation and go the same way, whatever comes first. In LINK_ROOT rank 0 alone hears of all, so rank 0
+ * operation and go the same way, whatever comes first. In LINK_ROOT the root alone hears of all, so the root
  * decides: each operation that it has begun ends with its message to all others, which is the result, or says
  * that the name leaves.
  *
  * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
- * all ranks had sent their elements before is finished, any other one goes to the engine; rank 0 makes no
- * result of LINK_ROOT after it has said so.
+ * all ranks had sent their elements before is finished, any other one goes to the engine. A root that has said
+ * so makes no more results.
  *
  * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is told.
  *
@@ -25,8 +25,6 @@
 
 #include "collectives/client/core.h"
 #include "collectives/client/link/way.h"
-
-#define LINK_FIRST 32u /* an operation of a name; those before show that the name comes again */
 
 struct linked_name;
 

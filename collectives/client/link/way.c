@@ -18,7 +18,7 @@ struct link_part link_part_of(const struct link_operation *o, enum link_way way,
         first = o->op.count * rank / ranks;
         end = o->op.count * (rank + 1) / ranks;
     }
-    if (!link_way_takes(way, rank))
+    if (!link_way_takes(way, rank, link_root(o->sequence, ranks)))
         end = 0;
     return (struct link_part){end - first, first * size, (end - first) * size};
 }

@@ -3,8 +3,8 @@
  *   LINK_WHOLE  each rank sends its elements to each other one, and makes the whole result: one trip
  *   LINK_PARTS  each rank sends to each other one the part that the other one makes, and then its own part
  *               of the result: two trips, and fewer bytes (a direct allreduce)
- *   LINK_ROOT   all ranks send their elements to rank 0, which makes the result and sends it to all: two
- *               trips, and the fewest messages
+ *   LINK_ROOT   all ranks send their elements to one, which makes the result and sends it to all: two trips,
+ *               and the fewest messages
  *
  * A message takes the time of a processor at both ends. Ranks with processors of their own send and read at
  * the same time, so the trips count. If the ranks of several hosts share processors, the messages of all
@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 #include "collectives/shm/op.h"
+
+#define LINK_FIRST 32u /* an operation of a name; those before show that the name comes again */
 
 #define LINK_BYTES_MAX (64u << 10)  /* of two ranks; more is faster in the engines, which send by pieces */
 #define LINK_WHOLE_MAX (32u << 10)  /* of three and more ranks; more bytes go in parts, */
@@ -49,14 +51,21 @@ enum link_way link_way_of(const struct link_operation *o, uint32_t ranks, bool c
 struct link_part link_part_of(const struct link_operation *o, enum link_way way, uint32_t rank,
                               uint32_t ranks);
 
-/* The other ranks send elements to this one. */
-static inline bool link_way_takes(enum link_way way, uint32_t rank)
+/* The rank that makes the result of LINK_ROOT. It has the most to do, so all ranks take turns: the kernel
+ * gives a processor to the process that has used less of it. */
+static inline uint32_t link_root(uint32_t sequence, uint32_t ranks)
 {
-    return way != LINK_ROOT || rank == 0;
+    return (sequence - LINK_FIRST) % ranks;
+}
+
+/* The other ranks send elements to this one. */
+static inline bool link_way_takes(enum link_way way, uint32_t rank, uint32_t root)
+{
+    return way != LINK_ROOT || rank == root;
 }
 
 /* The rank sends what it has reduced to all others. */
-static inline bool link_way_makes(enum link_way way, uint32_t rank)
+static inline bool link_way_makes(enum link_way way, uint32_t rank, uint32_t root)
 {
-    return way == LINK_PARTS || (way == LINK_ROOT && rank == 0);
+    return way == LINK_PARTS || (way == LINK_ROOT && rank == root);
 }
