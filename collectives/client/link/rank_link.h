@@ -15,8 +15,8 @@
  *
  * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
- * all ranks had sent their elements before is finished, any other one goes to the engine. A root that has said
- * so makes no more results.
+ * all ranks had sent their elements before is finished, any other one goes to the engine. A root that has
+ * said so makes no more results.
  *
  * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is told.
  *

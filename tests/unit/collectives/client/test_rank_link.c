@@ -462,9 +462,9 @@ START_TEST(elements_count_before_their_rank_leaves)
 }
 END_TEST
 
-/* Rank 0 is the root, and has the elements of rank 1. Rank 1 stops before those of rank 2 come (way 0), or before it
- * reads the result (1); it leaves with the name (2), or asks for something else (3), and only rank 0 hears of
- * that. */
+/* Rank 0 is the root, and has the elements of rank 1. Rank 1 stops before those of rank 2 come (way 0), or
+ * before it reads the result (1). Or it leaves with the name (2), or asks for something else (3), and only
+ * rank 0 hears of that. */
 static int follow_the_root(const struct job *job, int rank)
 {
     float x[3] = {1, 1, 1};
