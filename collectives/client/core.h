@@ -72,7 +72,7 @@ struct recording {
  *   tensor.lock  of a tensor that libhvd uses itself for GPUs, SHM_DEVICE_NAME...
  *   names_lock   the table of tensors changes
  *   arena_lock   blocks and segments
- *   (the lock of rank_link.c)
+ *   (the lock of link/rank_link.c)
  *   rpc_lock     the socket to the engine; ring_lock: the ring of tensors to the engine */
 struct client {
     _Atomic int state; /* enum client_state */

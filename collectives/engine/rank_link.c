@@ -46,10 +46,10 @@ enum state {
 
 struct rank_link {
     enum state state;
-    bool agreed;            /* all engines make connections in this way */
-    bool of_several;        /* the worker can have more than one */
-    bool crowded;           /* the hosts share processors, and there is none for each rank */
-    bool asked;             /* the rank waits for the answer */
+    bool agreed;     /* all engines make connections in this way */
+    bool of_several; /* the worker can have more than one */
+    bool crowded;    /* the hosts are one machine, and none may use as many processors as there are hosts */
+    bool asked;      /* the rank waits for the answer */
     uint32_t ready_hosts;   /* host 0: other hosts that are */
     uint32_t connected;     /* other hosts with a connection to this one */
     int fd[LINK_HOSTS_MAX]; /* to each host; -1: not yet, or the rank has it */
@@ -345,13 +345,13 @@ bool rank_link_is_busy(const struct engine *engine, const struct tensor_view *v)
     return latest != atomic_load(&v->slot->settled) && last_carried(engine, v->number) != latest;
 }
 
-bool rank_link_is_stopped(const struct engine *engine, const struct tensor_view *v)
+bool rank_link_is_stopped(const struct engine *engine, const struct tensor_view *v, uint32_t operation)
 {
     char path[64], text[512];
-    if (!rank_link_is_busy(engine, v))
+    if (!rank_link_is_busy(engine, v) || tensor_latest(v, 0) != operation)
         return false;
     snprintf(path, sizeof path, "/proc/%u/stat", engine->workers.member[0].pid);
-    const char *state = file_read(path, 0, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    const char *state = file_read(path, O_RDONLY, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
     return state && (strncmp(state, ") T", 3) == 0 || strncmp(state, ") t", 3) == 0);
 }
 
@@ -450,7 +450,7 @@ static bool is_crowded(Hvd__Link *const *link, size_t links)
 {
     bool one = links > 0 && link[0]->machine != 0;
     for (size_t i = 0; one && i < links; i++)
-        one = link[i]->machine == link[0]->machine && link[i]->processors < links;
+        one = link[i]->machine == link[0]->machine && link[i]->processors > 0 && link[i]->processors < links;
     return one;
 }
 

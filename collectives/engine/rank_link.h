@@ -11,7 +11,7 @@
 
 extern const struct engine_part rank_link_part;
 
-/* Fills in the fields by which the other engines know this one. */
+/* Fills in what decides whether ranks are connected, and which way their elements go. */
 void rank_link_advertise(const struct engine *engine, Hvd__Link *link);
 /* The engines of all hosts know of each other. */
 void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links);
@@ -25,8 +25,8 @@ uint32_t rank_link_operation(const struct engine *engine, const struct tensor_vi
 /* The rank has begun an operation of the name, and has not ended it: over the connection or by the engine,
  * which may not have heard of it. */
 bool rank_link_is_busy(const struct engine *engine, const struct tensor_view *v);
-/* The rank is in such an operation, and its process is stopped. */
-bool rank_link_is_stopped(const struct engine *engine, const struct tensor_view *v);
+/* The rank is in that operation, and its process is stopped. */
+bool rank_link_is_stopped(const struct engine *engine, const struct tensor_view *v, uint32_t operation);
 /* The rank has ended that operation of the slot over the connection. */
 bool rank_link_carried(const struct engine *engine, uint32_t slot, uint32_t operation);
 /* The same of that operation or a later one. */

@@ -4,7 +4,6 @@
 
 #include "collectives/client/link/sockets.h"
 #include "collectives/client/link/words.h"
-#include "collectives/client/rpc.h"
 #include "collectives/kernels/reduce.h"
 #include "collectives/shm/doorbell.h"
 
@@ -59,6 +58,12 @@ static struct link_part part_of(const struct link_operation *o, uint32_t rank)
 static uint32_t root_of(uint32_t sequence)
 {
     return link_root(sequence, link_ranks());
+}
+
+/* Others may wait for the word of this rank alone, though it asks for something else itself. */
+static bool may_be_root(const struct link_operation *o)
+{
+    return link_ranks() > 2 && link_is_crowded() && !link_is_other(root_of(o->sequence));
 }
 
 static bool is_root(const struct linked_name *n)
@@ -496,7 +501,7 @@ static enum link_step decide_step(struct linked_name *n, const struct link_opera
     bool is_told = link_state() == LINK_UP && !lacks_word(n, o->sequence);
     if (may_leave(n, o->sequence) && (has_left(n, o->sequence) || is_told)) {
         words_leave(n, o->sequence);
-        if (is_root(n) && link_state() == LINK_UP)
+        if (may_be_root(o) && link_state() == LINK_UP)
             send_word(LINK_LEAVES, o);
         for (uint32_t slot = 0; slot < EARLY_SLOTS; slot++)
             words_drop(n, slot, link_ranks());
@@ -553,7 +558,7 @@ bool rank_link_is_unwatched(void)
 void rank_link_drain(void)
 {
     if (!rank_link_is_possible() || pthread_mutex_trylock(&rank_link.lock) != 0)
-        return; /* its holder reads */
+        return; /* its holder may read; if not, the next look does */
     if (atomic_load_explicit(&client.region.header->rank_link, memory_order_relaxed) == SHM_RANK_LINK_UP)
         link_open(false); /* the others may be sending */
     if (!rank_link.sleeps)

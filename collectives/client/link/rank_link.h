@@ -15,8 +15,8 @@
  *
  * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
- * all ranks had sent their elements before is finished, any other one goes to the engine. A root that has
- * said so makes no more results.
+ * all ranks had sent their elements before is finished, any other one goes to the engine. In LINK_ROOT an
+ * operation is finished if the root has made its result before it says LINK_STOPS itself.
  *
  * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is told.
  *
@@ -47,8 +47,8 @@ static inline uint64_t rank_link_bytes_max(void)
 bool rank_link_begin(struct linked_name **linked, const struct link_operation *o, bool fits);
 /* Does what can be done now for an operation that goes this way. */
 enum link_step rank_link_step(struct linked_name *linked, const struct link_operation *o);
-/* Sleeps until something comes, `ms` at most; the operation waits. false: another thread does that for all,
- * and rings. */
+/* Sleeps until something comes, `ms` at most; the operation waits. false: another thread does that for all
+ * and rings, or there are no connections. */
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms);
 /* Another thread does not look after the sockets any more. */
 bool rank_link_is_unwatched(void);

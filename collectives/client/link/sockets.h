@@ -35,7 +35,7 @@ bool link_receive(uint32_t rank);
 const struct link_message *link_first(uint32_t rank);
 void link_drop(uint32_t rank);
 /* Instead of link_drop: the memory of the message becomes the caller's (link_room_put), if nothing else is in
- * that memory. NULL: something is. */
+ * that memory. NULL: something is, there is no memory, or the connections have broken. */
 void *link_keep(uint32_t rank);
 
 /* For poll(): the sockets of all other ranks, and for the room of `full` too. Returns how many. */

@@ -11,7 +11,6 @@
  * ranks add up. All ways add in the order of ranks, so the bits are the same. */
 #pragma once
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +24,8 @@
 #define LINK_PARTS_MAX (256u << 10) /* up to this */
 #define LINK_ROOT_MAX  (64u << 10)  /* of three and more ranks that share processors */
 
-enum link_way { LINK_WHOLE, LINK_PARTS, LINK_ROOT };
+/* LINK_WHOLE is 0 in messages: release 0.1.0 knows no other one, and sends zeros there. */
+enum link_way { LINK_WHOLE = 0, LINK_PARTS, LINK_ROOT };
 
 /* An operation, as this rank asks for it. */
 struct link_operation {

@@ -93,7 +93,7 @@ bool words_keep(struct linked_name *n, uint32_t rank, uint32_t slot, const struc
 const struct early *words_elements(const struct linked_name *n, uint32_t rank, uint32_t sequence)
 {
     const struct early *e = &n->early[rank][sequence % 2];
-    return n->done != sequence && e->sequence == sequence ? e : NULL;
+    return n->done != sequence && e->sequence == sequence && e->elements ? e : NULL;
 }
 
 bool words_have_result(const struct linked_name *n, uint32_t rank, uint32_t sequence)

@@ -163,11 +163,12 @@ bool stalls_is_missing(const struct engine *engine, uint32_t slot, uint32_t memb
            owes_pieces(engine, slot, member, operation);
 }
 
-/* All ranks may have begun an operation that they do themselves. Then the others lack one that is stopped. */
-static bool stands_still(const struct engine *engine, uint32_t slot)
+/* Ranks that exchange elements themselves may all have begun the operation, while one of them is stopped
+ * before it has sent what the others lack. This host cannot see how much it has sent. */
+static bool stands_still(const struct engine *engine, uint32_t slot, uint32_t operation)
 {
     const struct name *n = &engine->names.name[slot];
-    return n->has_view && rank_link_is_stopped(engine, &n->view);
+    return n->has_view && !n->announced && !n->running && rank_link_is_stopped(engine, &n->view, operation);
 }
 
 /* slot UINT32_MAX: no rank here has used the name. */
@@ -177,7 +178,8 @@ static void own_missing(const struct engine *engine, const struct set *set, uint
     memset(missing, 0, MISSING_BYTES);
     for (uint32_t i = 0; i < set->team->members; i++) {
         uint32_t local = engine->place[team_rank(set->team, i)].local;
-        if (slot == UINT32_MAX || stalls_is_missing(engine, slot, i, operation) || stands_still(engine, slot))
+        if (slot == UINT32_MAX || stalls_is_missing(engine, slot, i, operation) ||
+            stands_still(engine, slot, operation))
             missing[local / 8] |= (uint8_t)(1 << (local % 8));
     }
 }
