@@ -109,7 +109,7 @@ static bool fits_link(const struct tensor *t, bool will_wait)
     return op->kind == SHM_BARRIER ||
            (op->kind == SHM_ALLREDUCE && op_elementwise(op->op) && op->prescale == 1 &&
             op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 &&
-            t->op.bytes <= rank_link_bytes_max());
+            t->op.bytes <= link_bytes_max((uint32_t)client.size));
 }
 
 /* For the other ranks alone. The entry shows what this rank waits for. */

@@ -43,7 +43,7 @@ enum link_is link_message_check(const struct link_message *m, size_t have)
     if (have < sizeof *m)
         return LINK_IS_PART;
     if (m->magic != LINK_MAGIC || m->said < LINK_ELEMENTS || m->said > LINK_RESULT ||
-        m->name > SHM_NAME_MAX || m->bytes > LINK_PART_MAX)
+        m->name > SHM_NAME_MAX || m->bytes > LINK_ELEMENTS_MAX)
         return LINK_IS_NONE;
     size_t size = link_message_size(m);
     if (have < size)

@@ -27,10 +27,10 @@ struct link_message {
 _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements are aligned");
 
 /* Elements of a message: the whole of an operation, or the part of one of three ranks. */
-#define LINK_PART_MAX    (LINK_PARTS_MAX / 3 / LINK_ALIGNED * LINK_ALIGNED + 2 * LINK_ALIGNED)
-#define LINK_MESSAGE_MAX (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_ALIGNED + LINK_PART_MAX)
-_Static_assert(LINK_PART_MAX >= LINK_BYTES_MAX && LINK_PART_MAX >= LINK_WHOLE_MAX &&
-                   LINK_PART_MAX >= LINK_ROOT_MAX,
+#define LINK_ELEMENTS_MAX (LINK_PARTS_MAX / 3 / LINK_ALIGNED * LINK_ALIGNED + 2 * LINK_ALIGNED)
+#define LINK_MESSAGE_MAX  (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_ALIGNED + LINK_ELEMENTS_MAX)
+_Static_assert(LINK_ELEMENTS_MAX >= LINK_BYTES_MAX && LINK_ELEMENTS_MAX >= LINK_WHOLE_MAX &&
+                   LINK_ELEMENTS_MAX >= LINK_ROOT_MAX && LINK_ELEMENTS_MAX >= LINK_PART_MAX + LINK_ALIGNED,
                "the longest elements have room");
 
 static inline size_t link_fill_up(size_t bytes)

@@ -36,12 +36,6 @@ static inline bool rank_link_is_possible(void)
     return !client.solo && atomic_load_explicit(&client.region.header->rank_link, memory_order_relaxed);
 }
 
-/* Bytes of an operation that may go this way. */
-static inline uint64_t rank_link_bytes_max(void)
-{
-    return client.size > 2 ? LINK_PARTS_MAX : LINK_BYTES_MAX;
-}
-
 /* An operation of the name begins. `fits`: it could go this way. true: it does, and its elements were sent.
  * *linked: the caller's memory of the name, at first NULL. */
 bool rank_link_begin(struct linked_name **linked, const struct link_operation *o, bool fits);

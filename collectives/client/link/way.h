@@ -21,8 +21,9 @@
 
 #define LINK_BYTES_MAX (64u << 10)  /* of two ranks; more is faster in the engines, which send by pieces */
 #define LINK_WHOLE_MAX (32u << 10)  /* of three and more ranks; more bytes go in parts, */
-#define LINK_PARTS_MAX (256u << 10) /* up to this */
-#define LINK_ROOT_MAX  (64u << 10)  /* of three and more ranks that share processors */
+#define LINK_PARTS_MAX (512u << 10) /* up to this, or as many bytes as give parts of */
+#define LINK_PART_MAX  (128u << 10)
+#define LINK_ROOT_MAX  (64u << 10) /* of three and more ranks that share processors */
 
 /* LINK_WHOLE is 0 in messages: release 0.1.0 knows no other one, and sends zeros there. */
 enum link_way { LINK_WHOLE = 0, LINK_PARTS, LINK_ROOT };
@@ -56,6 +57,14 @@ struct link_part link_part_of(const struct link_operation *o, enum link_way way,
 static inline uint32_t link_root(uint32_t sequence, uint32_t ranks)
 {
     return (sequence - LINK_FIRST) % ranks;
+}
+
+/* Bytes of an operation that may go from rank to rank. */
+static inline uint32_t link_bytes_max(uint32_t ranks)
+{
+    if (ranks == 2)
+        return LINK_BYTES_MAX;
+    return ranks * LINK_PART_MAX > LINK_PARTS_MAX ? ranks * LINK_PART_MAX : LINK_PARTS_MAX;
 }
 
 /* The other ranks send elements to this one. */

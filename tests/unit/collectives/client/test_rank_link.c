@@ -94,7 +94,7 @@ static int count_connections(void)
 
 static void sum_once(const char *name, size_t count)
 {
-    static float x[LINK_PARTS_MAX];
+    static float x[LINK_PARTS_MAX / sizeof(float) + 1];
     for (size_t i = 0; i < count; i++)
         x[i] = (float)(i % 1000) + (float)client.rank;
     job_check(hvd_allreduce(name, x, x, count, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
@@ -118,7 +118,7 @@ static int exchange_sums(const struct job *job, int rank)
                              1000,
                              LINK_WHOLE_MAX / sizeof(float) + 1,
                              LINK_ROOT_MAX / sizeof(float),
-                             rank_link_bytes_max() / sizeof(float)};
+                             link_bytes_max((uint32_t)job->hosts) / sizeof(float)};
     const hvd_options scaled = {.postscale = 3};
     char name[16];
     int n = job->hosts, products[] = {0, 2, 6, 24, 120}; /* of 2, 3, ... */
