@@ -6,17 +6,18 @@
 #define QUICK_MOST  1024      /* so many quick yields in a row halve the span */
 #define HANDED_MOST 16        /* more in a row than chance brings */
 #define PAUSE_LEAST 200000
+#define PAUSE_MOST  20000000 /* beside a busy process the kernel brings ranks together every few slices */
 
-static uint64_t lengthen_span(uint64_t ns, uint64_t least)
+static uint64_t lengthen_span(uint64_t ns, uint64_t least, uint64_t most)
 {
     ns = ns * 2 < least ? least : ns * 2;
-    return ns < SPAN_MOST ? ns : SPAN_MOST;
+    return ns < most ? ns : most;
 }
 
 void patience_learn(struct patience *p, uint64_t now, uint64_t ns)
 {
     if (ns >= SLICE_NS) {
-        p->span = lengthen_span(p->span, SPAN_LEAST);
+        p->span = lengthen_span(p->span, SPAN_LEAST, SPAN_MOST);
         p->until = now + p->span;
         p->quick = 0;
     } else if (p->span > 0 && ++p->quick == QUICK_MOST) {
@@ -30,7 +31,7 @@ void patience_handed(struct patience *p, uint64_t now, bool first)
     p->handed = first ? p->handed + 1 : 0;
     if (p->handed < HANDED_MOST || now < p->apart)
         return;
-    p->pause = lengthen_span(p->pause, PAUSE_LEAST);
+    p->pause = lengthen_span(p->pause, PAUSE_LEAST, PAUSE_MOST);
     p->apart = now + p->pause;
     p->handed = 0;
     p->cures++;
