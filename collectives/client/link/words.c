@@ -86,7 +86,8 @@ bool words_keep(struct linked_name *n, uint32_t rank, uint32_t slot, const struc
         *to = (struct early){0};
         return false;
     }
-    to->elements = memcpy(copy, e->elements, e->bytes);
+    memcpy(copy, e->elements, e->bytes);
+    to->elements = copy;
     return true;
 }
 
