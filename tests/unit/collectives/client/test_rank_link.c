@@ -263,7 +263,7 @@ static int wait_short(const struct job *job, int rank)
 
 SUCCEEDS(a_wait_may_end_before_its_operation, kinds[_i], wait_short)
 
-/* How many bytes have come from rank 2 to rank 1. */
+/* How many bytes have come from rank 2 to rank 1; an emulator may not know. */
 static uint64_t count_bytes(void)
 {
     struct tcp_info info;
@@ -285,7 +285,7 @@ static int count_messages(const struct job *job, int rank)
     sum_often("x", 2);
     bytes = rank == 1 ? count_bytes() - before : 0;
     /* Each time; or when one of the two is the root: 2 of 3 times. */
-    job_check(rank != 1 || (bytes / MESSAGE < OFTEN * 5 / 6) == by_root);
+    job_check(rank != 1 || is_emulated() || (bytes / MESSAGE < OFTEN * 5 / 6) == by_root);
     job_check(was_carried("x"));
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
