@@ -17,6 +17,7 @@
 #include "collectives/gpu/pointer.h"
 #include "common/base/log.h"
 #include "tests/unit/gpu_ranks.h"
+#include "tests/unit/run_test.h"
 #include "tests/unit/scratch.h"
 
 extern const int pack_image_cuda; /* made by the Makefile */
