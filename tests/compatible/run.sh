@@ -33,8 +33,14 @@ intended() {
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
 e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
-6c72fb4d | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 23 | SHM_VERSION 23: the flight recorder
-6c72fb4d | abi + hvdrun of present, libhvd of base: the control region has layout 23, this libhvd speaks 16 | SHM_VERSION 23: the flight recorder
+179fdb7f | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 24 | SHM_VERSION 24: from rank to rank
+179fdb7f | abi + hvdrun of present, libhvd of base: the control region has layout 24, this libhvd speaks 16 | SHM_VERSION 24: from rank to rank
+bffb696b | abi - #define HVD_VERSION_MINOR 1 | 0.2.0
+bffb696b | abi + #define HVD_VERSION_MINOR 2 | 0.2.0
+1a1d83f2 | options + hvdagent reach [--key-file | hosts without sshd
+1a1d83f2 | options + hvdagent wait [--key-file | hosts without sshd
+1a1d83f2 | options + [--limit SECONDS] [--linger | hosts without sshd
+0750c54a | reports + hvdrun -np 2 -x XDG_RUNTIME_DIR sh -c './meet; [ $HVD_RANK = 0 ] || exec sleep 60; hvdctl status $HVD_JOB --json; exit 1': .heat | processors that slow down because of heat
 147771d7 | abi + T hvd_wait_for@@HVD_0 | a wait with a time limit
 147771d7 | abi + extern int hvd_wait_for  | a wait with a time limit
 147771d7 | abi - hvd_status: type = enum hvd_status  | HVD_ERR_TIMEOUT is new
@@ -210,7 +216,7 @@ part_options() {
             "$programs/libcommon.a" -Wl,--end-group $(pkg-config --libs libuv libprotobuf-c) -lm -lpthread -ldl || return
     "$program" || return
     plainly hvdrun help | sed -nE 's/^  ([a-z-]+) .*/hvdrun help \1/p' || return
-    plainly hvdagent --help | sed '/^$/,$d' || return
+    plainly hvdagent --help | sed -E '/^$/,$d; s/^ +//' || return
     plainly hvdctl --help | sed -n '/^usage/p'
 }
 
