@@ -12,6 +12,7 @@
 #include "collectives/shm/team.h"
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
+#include "tests/unit/run_test.h"
 
 static struct notes {
     _Atomic int go;

@@ -872,8 +872,8 @@ static void stop_for_a_while(int number)
     raise(SIGSTOP);
 }
 
-/* Rank 0 is stopped when it has begun an operation, and the others begin it later. Way 1: the engines have the
- * elements of rank 0, and rank 2 does not come. */
+/* Rank 0 is stopped when it has begun an operation, and the others begin it later. Way 1: the engines have
+ * the elements of rank 0, and rank 2 does not come. */
 static int stop_in_an_operation(const struct job *job, int rank)
 {
     int way = *(int *)job->ctx;
