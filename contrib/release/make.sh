@@ -24,7 +24,7 @@ commit=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
-# Of a make that has called this one: each build has a directory of its own.
+# A make that has called this script sets these. Each build here has a directory of its own.
 unset BUILD MAKEFLAGS MFLAGS MAKELEVEL
 
 build_once() { # DIRECTORY: the installation in its root, packages in its out

@@ -40,7 +40,7 @@ change() { # FILE SED: there must be something to change
     [ "$before" != "$(cat "$1")" ] || fail "$1 has nothing that $2 changes"
 }
 
-# In the tree's own directory of builds, whatever that of this tree is.
+# Builds a release in its own tree. BUILD may name the directory of this tree.
 make_there() { # TREE ARGUMENT...
     env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -j"$(nproc)" -C "$1" BUILD=build PYTHON_PACKAGE= "${@:2}"
 }

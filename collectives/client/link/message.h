@@ -70,12 +70,12 @@ void link_out_list(const struct link_out *out, struct iovec part[3]);
 
 enum link_is { LINK_IS_NONE, LINK_IS_PART, LINK_IS_WHOLE };
 
-/* `have` bytes have come: no message, the begin of one, or one and perhaps more. */
+/* Looks at the `have` bytes that have come. They are no message, a part of one, or begin with a whole one. */
 enum link_is link_message_check(const struct link_message *m, size_t have);
 
-/* Room for a message. NULL: no memory. A message is large, and comes with each operation: the C library would
- * give such memory back to the kernel each time. */
+/* Room for a message. NULL: no memory. Rooms are kept, because the C library would give memory of that size
+ * back to the kernel after each operation. */
 void *link_room_get(void);
 void link_room_put(void *room);
-/* That is kept for the next ones. */
+/* Frees the rooms that are kept for later messages. */
 void link_room_free(void);

@@ -13,12 +13,13 @@
 /* Of the process; all under `lock`, as the sockets and the words are. */
 static struct {
     pthread_mutex_t lock;
-    bool stops;                        /* this rank has said so; */
-    bool stopped[LINK_HOSTS_MAX], any; /* other ones; `any` of them */
-    bool sleeps;                       /* a thread waits for the sockets, and reads for all of them */
-    bool slept;                        /* it has just done so */
-    bool looked;                       /* this rank has looked since it began its last operation */
-    uint32_t next;                     /* the peer whose socket is looked at next */
+    bool stops;                   /* this rank has said LINK_STOPS */
+    bool stopped[LINK_HOSTS_MAX]; /* by rank: another one has */
+    bool any_stopped;
+    bool sleeps;   /* a thread waits for the sockets, and reads for all of them */
+    bool slept;    /* it has just done so */
+    bool looked;   /* this rank has looked since it began its last operation */
+    uint32_t next; /* the peer whose socket is looked at next */
 } rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char no_memory[] = "has no memory for what the ranks of other hosts have sent";
@@ -30,7 +31,7 @@ void rank_link_close(void)
     words_free(link_ranks());
     link_close();
     memset(rank_link.stopped, 0, sizeof rank_link.stopped);
-    rank_link.stops = rank_link.any = false;
+    rank_link.stops = rank_link.any_stopped = false;
     pthread_mutex_unlock(&rank_link.lock);
 }
 
@@ -60,7 +61,7 @@ static uint32_t root_of(uint32_t sequence)
     return link_root(sequence, link_ranks());
 }
 
-/* Others may wait for the word of this rank alone, though it asks for something else itself. */
+/* Other ranks may have this one as their root, even if its own call goes another way. */
 static bool may_be_root(const struct link_operation *o)
 {
     return link_ranks() > 2 && link_is_crowded() && !link_is_other(root_of(o->sequence));
@@ -71,13 +72,13 @@ static bool is_root(const struct linked_name *n)
     return n->way == LINK_ROOT && !link_is_other(root_of(n->given));
 }
 
-/* Another rank may still say that this one goes to the engines. Else all ranks have sent what they had to. */
+/* The operation may still go to the engines. Else all ranks have sent their elements. */
 static bool may_leave(const struct linked_name *n, uint32_t sequence)
 {
     return n->made != sequence || n->way == LINK_ROOT;
 }
 
-/* For the operation that this rank is in. */
+/* The operation that this rank is in goes to the engines. */
 static bool has_left(const struct linked_name *n, uint32_t sequence)
 {
     return words_have_left(n, sequence) || (is_root(n) && rank_link.stops);
@@ -136,7 +137,7 @@ static bool has_results(const struct linked_name *n)
 
 /* ---- elements and results ------------------------------------------------------------------------------ */
 
-/* Until this rank takes them. */
+/* Keeps the message until this rank can use it. */
 static void keep_elements(struct linked_name *n, uint32_t rank, const struct link_message *m)
 {
     struct early e = {.sequence = m->sequence,
@@ -263,7 +264,7 @@ static void take_message(uint32_t rank, const struct link_message *m, const stru
     memcpy(name, m + 1, m->name);
     name[m->name] = '\0';
     if (m->said == LINK_STOPS)
-        rank_link.stopped[rank] = rank_link.any = true;
+        rank_link.stopped[rank] = rank_link.any_stopped = true;
     else
         n = w && strcmp(w->o->name, name) == 0 ? w->name : find_name(name);
     if (n && !take_at_once(n, rank, m, w))
@@ -295,7 +296,7 @@ static void read_peer(uint32_t rank, const struct waiting *w)
         take_messages(rank, w);
 }
 
-/* For other threads, too. */
+/* Reads for other threads, too. */
 static void read_all(const struct waiting *w)
 {
     for (uint32_t r = 0; r < link_ranks(); r++)
@@ -356,7 +357,7 @@ static void send_word(enum link_said said, const struct link_operation *o)
     send_to_all(&out);
 }
 
-/* Elements of `base`, those of the part. */
+/* A message with the part of `base` that belongs to the rank. */
 static void make_message(struct link_out *out, enum link_said said, const struct link_operation *o,
                          const void *base, uint32_t part_of_rank)
 {
@@ -435,7 +436,7 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
     if (!rank_link.looked && !rank_link.sleeps)
         read_next(NULL); /* a rank that only sends must not fill the socket of one that does so too */
     rank_link.looked = false;
-    if (rank_link.any)
+    if (rank_link.any_stopped)
         say_stop();
     if (link_state() == LINK_NONE || rank_link.stops) {
         if (*linked)
@@ -519,7 +520,7 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
     rank_link.looked = true;
     if (lacks_word(linked, o->sequence) && !rank_link.sleeps)
         read_lacking(&w);
-    if (rank_link.any)
+    if (rank_link.any_stopped)
         say_stop();
     enum link_step step = decide_step(linked, o);
     pthread_mutex_unlock(&rank_link.lock);

@@ -21,7 +21,7 @@
 
 #define LINK_BYTES_MAX (64u << 10)  /* of two ranks; more is faster in the engines, which send by pieces */
 #define LINK_WHOLE_MAX (32u << 10)  /* of three and more ranks; more bytes go in parts, */
-#define LINK_PARTS_MAX (512u << 10) /* up to this, or as many bytes as give parts of */
+#define LINK_PARTS_MAX (512u << 10) /* up to this; with more ranks, as long as a part has no more than */
 #define LINK_PART_MAX  (128u << 10)
 #define LINK_ROOT_MAX  (64u << 10) /* of three and more ranks that share processors */
 

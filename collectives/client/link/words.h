@@ -1,13 +1,12 @@
-/* Names of which a rank has spoken over the connections between ranks (link/rank_link.h): how far this rank
- * is with each, from when on a name goes to the engines, and what other ranks have sent before this rank took
- * it.
+/* The names that are exchanged over the connections between ranks (link/rank_link.h). Each has how far this
+ * rank is, the operation from which on the name goes to the engines, and early messages of other ranks.
  *
  * The caller holds the lock of link/rank_link.c. */
 #pragma once
 
 #include "collectives/client/link/message.h"
 
-/* Elements of another rank, or results that it has made, which came before this rank took them. */
+/* Elements or a result of another rank that came before this rank could use them. */
 struct early {
     uint32_t sequence, bytes;
     enum link_way way;
@@ -16,7 +15,7 @@ struct early {
     void *room;              /* of link/message.h, if they lie in one; else they are memory of their own */
 };
 
-/* Places of a rank's: two by operation % 2 for elements, and one for its part of a result. */
+/* The places of a rank: two for elements, by operation % 2, and one for its part of a result. */
 enum { EARLY_RESULT = 2, EARLY_SLOTS };
 
 struct linked_name {
@@ -24,10 +23,10 @@ struct linked_name {
     _Atomic bool left;        /* all its further operations go to the engine, */
     uint32_t left_at;         /* from this one on */
     bool takes;               /* this rank has sent elements */
-    uint32_t given, done;     /* this rank's last operation whose elements it has sent, and that has ended */
+    uint32_t given, done;     /* the last operation that this rank has begun, and that it has ended */
     enum link_way way;        /* of the operation `given` */
-    uint32_t made;            /* the last one of which this rank lacks nothing but results of others */
-    uint32_t results;         /* ranks whose part is in the place of the result, a bit each */
+    uint32_t made;            /* the last operation in which this rank waits for results alone */
+    uint32_t results;         /* a bit for each rank whose part of the result has come */
     char *name;
     struct early early[][EARLY_SLOTS]; /* by rank; the other ranks may be one operation ahead */
 };
