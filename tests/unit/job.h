@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define JOB_HOSTS_MAX 8
+#define JOB_HOSTS_MAX 4
 #define JOB_RANKS_MAX 16
 
 /* A fault of an engine, once `fault_after` ranks have called job_ready. So it comes when the test wants it,

@@ -244,11 +244,10 @@ static bool ends_operation(const struct waiting *w, const struct linked_name *n,
 {
     return w && n == w->name && n->way == LINK_WHOLE && n->given == m->sequence && n->done != m->sequence &&
            w->o->sequence == m->sequence && memcmp(&m->op, &w->o->op, sizeof m->op) == 0 &&
-           m->way == LINK_WHOLE && m->round == 0 && m->bytes == w->o->bytes && has_others(n, w->o, rank);
+           m->way == LINK_WHOLE && m->bytes == w->o->bytes && has_others(n, w->o, rank);
 }
 
-/* In an operation that cannot leave: elements that this rank lacks, or is going to lack when it has the
- * results of this round. */
+/* Elements of a later round, in an operation that cannot leave. That rank has the results of all before. */
 static bool is_of_later_round(const struct linked_name *n, const struct link_message *m)
 {
     uint32_t lacked = n->made == m->sequence ? n->round + 1 : n->round;
@@ -506,7 +505,7 @@ static void compare_elements(struct linked_name *n, const struct link_operation 
             continue;
         if (leaves)
             words_leave(n, o->sequence); /* the other ranks see the same, or the root tells them */
-        else if (n->made != o->sequence && link_state() == LINK_UP)
+        else if (n->made != o->sequence)
             link_break(no_elements);
     }
 }
@@ -514,8 +513,7 @@ static void compare_elements(struct linked_name *n, const struct link_operation 
 /* This rank makes its part of the result when the elements have all come, and takes the other parts. */
 static void try_to_end_round(struct linked_name *n, const struct link_operation *o)
 {
-    bool leaves = may_leave(n, o->sequence) && has_left(n, o->sequence);
-    if (n->made != o->sequence && !leaves && has_others(n, o, UINT32_MAX)) {
+    if (n->made != o->sequence && !has_left(n, o->sequence) && has_others(n, o, UINT32_MAX)) {
         if (n->way == LINK_WHOLE)
             combine_elements(n, o, UINT32_MAX, NULL);
         else

@@ -6,8 +6,8 @@
  *   LINK_ROOT   all ranks send their elements to one, which makes the result and sends it to all: two trips,
  *               and the fewest messages
  *
- * If the ranks share processors, more bytes go in rounds of LINK_PARTS, one after the other. The elements of a
- * round stay in the caches, and fit into the buffers of the sockets.
+ * More bytes than LINK_PARTS holds go in rounds, one after the other: a round's elements stay in the caches,
+ * and in the buffers of the sockets.
  *
  * A message takes the time of a processor at both ends. Ranks with processors of their own send and read at
  * the same time, so the trips count. If the ranks of several hosts share processors, the messages of all
@@ -26,8 +26,8 @@
 #define LINK_WHOLE_MAX  (32u << 10)  /* of three and more ranks; more bytes go in parts, */
 #define LINK_PARTS_MAX  (512u << 10) /* up to this; with more ranks, as long as a part has no more than */
 #define LINK_PART_MAX   (128u << 10)
-#define LINK_ROOT_MAX   (64u << 10) /* of three and more ranks that share processors */
-#define LINK_ROUNDS_MAX (1u << 20)  /* of the same, in rounds */
+#define LINK_ROOT_MAX   (64u << 10) /* of three and more ranks that share processors, */
+#define LINK_ROUNDS_MAX (1u << 20)  /* and in rounds */
 
 /* LINK_WHOLE is 0 in messages: release 0.1.0 knows no other one, and sends zeros there. */
 enum link_way { LINK_WHOLE = 0, LINK_PARTS, LINK_ROOT };
@@ -52,7 +52,6 @@ struct link_part {
 /* crowded: the ranks of several hosts share processors; all ranks know the same. In two trips a rank has to
  * come back for the second one, so only calls that block go so. */
 enum link_way link_way_of(const struct link_operation *o, uint32_t ranks, bool crowded);
-/* 1 but for LINK_PARTS of many bytes. */
 uint32_t link_rounds(const struct link_operation *o, enum link_way way, uint32_t ranks);
 /* The elements that the rank reduces in the round. */
 struct link_part link_part_of(const struct link_operation *o, enum link_way way, uint32_t rank,
@@ -65,7 +64,7 @@ static inline uint32_t link_root(uint32_t sequence, uint32_t ranks)
     return (sequence - LINK_FIRST) % ranks;
 }
 
-/* The most bytes that three and more ranks send in a round. */
+/* Bytes of a round of three and more ranks. */
 static inline size_t link_round_max(uint32_t ranks)
 {
     return ranks * LINK_PART_MAX > LINK_PARTS_MAX ? ranks * LINK_PART_MAX : LINK_PARTS_MAX;

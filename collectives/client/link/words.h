@@ -27,8 +27,8 @@ struct linked_name {
     uint32_t given, done;     /* the last operation that this rank has begun, and that it has ended */
     enum link_way way;        /* of the operation `given` */
     uint32_t round;           /* of that operation; 0 when it has ended */
-    uint32_t made; /* the last operation in whose round this rank waits for results alone, not for elements */
-    uint32_t results; /* of the round: a bit for each rank whose part of the result has come */
+    uint32_t made;            /* the last operation in whose round this rank waits for results alone */
+    uint32_t results;         /* of the round: a bit for each rank whose part of the result has come */
     char *name;
     struct early early[][EARLY_SLOTS]; /* by rank; the other ranks may be one operation ahead */
 };

@@ -29,9 +29,8 @@
 struct kind {
     int hosts, processors;
 };
-static const struct kind kinds[] = {{2, 1}, {3, 8}, {4, 8}, {3, 1}, {4, 1}, {6, 1}, {8, 1}};
-#define KINDS     ((int)(sizeof kinds / sizeof *kinds))
-#define FEW_KINDS (KINDS - 2)
+static const struct kind kinds[] = {{2, 1}, {3, 8}, {4, 8}, {3, 1}, {4, 1}};
+#define KINDS ((int)(sizeof kinds / sizeof *kinds))
 static const struct kind two = {2, 1}, three = {3, 8}, three_crowded = {3, 1};
 
 static const hvd_options will_wait = {.will_wait = 1};
@@ -128,7 +127,7 @@ static int exchange_sums(const struct job *job, int rank)
                              bytes_max(job) / sizeof(float)};
     const hvd_options scaled = {.postscale = 3};
     char name[16];
-    int n = job->hosts, products[] = {0, 0, 6, 24, 120, 0, 5040, 0, 362880}; /* of 2, 3, ... */
+    int n = job->hosts, products[] = {0, 2, 6, 24, 120}; /* of 2, 3, ... */
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
         snprintf(name, sizeof name, "sum%zu", k);
         sum_often(name, counts[k]);
@@ -138,7 +137,7 @@ static int exchange_sums(const struct job *job, int rank)
         double average = rank, least = rank - i;
         int32_t product = rank + 2;
         uint16_t half = rank == 0 ? 0x3c00 : 0x4000; /* 1 and 2 */
-        static const uint16_t halves[] = {0, 0, 0x4200, 0x4500, 0x4700, 0, 0x4980, 0, 0x4b80};
+        static const uint16_t halves[] = {0, 0, 0x4200, 0x4500, 0x4700};
         job_check(hvd_allreduce("average", &average, &average, 1, HVD_FLOAT64, HVD_AVERAGE, &scaled) == 0);
         job_check(average == 1.5 * (n - 1));
         job_check(hvd_allreduce("least", &least, &least, 1, HVD_FLOAT64, HVD_MIN, NULL) == 0 && least == -i);
@@ -227,9 +226,9 @@ SUCCEEDS(other_operations_go_to_the_engines, kinds[_i], leave_link)
 
 static int ask_differently(const struct job *job, int rank)
 {
-    static float x[LINK_ROUNDS_MAX / sizeof(float) + 1], out[6];
+    static float x[LINK_ROUNDS_MAX / sizeof(float)], out[6];
     job_check(hvd_init() == HVD_SUCCESS);
-    for (int turn = 0; turn < 7; turn++) {
+    for (int turn = 0; turn < 6; turn++) {
         char name[16];
         int status;
         snprintf(name, sizeof name, "turn%d", turn);
@@ -238,11 +237,8 @@ static int ask_differently(const struct job *job, int rank)
             status = hvd_allgather(name, x, 1, 1, HVD_FLOAT32, out, 2, NULL, NULL);
         else if ((turn == 2 && rank == 1) || (turn == 4 && rank != 1))
             status = hvd_allreduce(name, x, x, LINK_BYTES_MAX, HVD_FLOAT32, HVD_SUM, NULL);
-        else if (turn >= 5) /* the first round has as many bytes as the other ranks' only one, or none */
-            status = hvd_allreduce(name, x, x,
-                                   rank != 1   ? LINK_ROUNDS_MAX / sizeof *x
-                                   : turn == 5 ? LINK_PARTS_MAX / sizeof *x
-                                               : LINK_ROUNDS_MAX / sizeof *x + 1,
+        else if (turn == 5) /* the first round has as many bytes as the other ranks' only one */
+            status = hvd_allreduce(name, x, x, (rank == 1 ? LINK_ROUNDS_MAX : LINK_PARTS_MAX) / sizeof *x,
                                    HVD_FLOAT32, HVD_SUM, NULL);
         else
             status = hvd_allreduce(name, x, x, turn == 1 ? 2 : 2 + (size_t)(rank == 1), HVD_FLOAT32,
@@ -560,11 +556,9 @@ static int change_in_a_round(const struct job *job, int rank)
         rank_link_stop();
     if (rank == 1 && way == ASKS_OTHERWISE)
         o.op.op = HVD_MAX;
-    while (rank == 1 && way == DIES) {
-        job_check(rank_link_step(linked, &o) == LINK_WAITS);
-        if (linked->round == 1)
+    while (rank == 1 && way == DIES)
+        if (rank_link_step(linked, &o) == LINK_WAITS && linked->round == 1)
             _exit(7);
-    }
     enum link_step step = step_until_decided(linked, &o);
     job_check(step == (way == STOPS ? LINK_ENDED : LINK_WAITS));
     job_check(way != STOPS || (x[0] == 3 && x[COUNT - 1] == 3));
@@ -1005,13 +999,13 @@ int main(void)
     TCase *results = tcase_create("results"), *messages = tcase_create("messages"),
           *ends = tcase_create("ends"), *failures = tcase_create("failures");
     tcase_add_loop_test(results, small_tensors_go_from_rank_to_rank, 0, KINDS);
-    tcase_add_loop_test(results, both_ways_give_the_same_bits, 0, FEW_KINDS);
-    tcase_add_loop_test(results, an_engine_without_connections_is_met, 0, FEW_KINDS);
-    tcase_add_loop_test(results, other_operations_go_to_the_engines, 0, FEW_KINDS);
-    tcase_add_loop_test(results, ranks_that_disagree_hear_of_both, 0, FEW_KINDS);
+    tcase_add_loop_test(results, both_ways_give_the_same_bits, 0, KINDS);
+    tcase_add_loop_test(results, an_engine_without_connections_is_met, 0, KINDS);
+    tcase_add_loop_test(results, other_operations_go_to_the_engines, 0, KINDS);
+    tcase_add_loop_test(results, ranks_that_disagree_hear_of_both, 0, KINDS);
     tcase_add_loop_test(results, ranks_that_share_processors_send_to_one, 0, 3);
     tcase_add_loop_test(results, ranks_may_block_or_promise_to_wait, 0, 2);
-    tcase_add_loop_test(results, a_wait_may_end_before_its_operation, 0, FEW_KINDS);
+    tcase_add_loop_test(results, a_wait_may_end_before_its_operation, 0, KINDS);
     tcase_add_test(messages, a_name_may_leave_while_its_elements_are_sent);
     tcase_add_test(messages, elements_that_come_again_change_nothing);
     tcase_add_loop_test(messages, elements_count_before_their_rank_leaves, 0, 3);
@@ -1019,16 +1013,16 @@ int main(void)
     tcase_add_loop_test(messages, an_operation_ends_in_the_round_in_which_a_rank_goes, 0, 3);
     tcase_add_loop_test(messages, a_rank_that_waits_elsewhere_lets_the_other_one_send, 0, 3);
     tcase_add_test(messages, a_rank_that_comes_later_takes_what_was_sent);
-    tcase_add_loop_test(messages, handles_are_waited_for_in_any_order, 0, FEW_KINDS);
-    tcase_add_loop_test(ends, a_rank_may_join_beside_its_last_operation, 0, FEW_KINDS);
-    tcase_add_loop_test(ends, a_rank_that_joins_is_found_by_the_engines, 0, FEW_KINDS);
-    tcase_add_loop_test(ends, names_may_be_forgotten, 0, FEW_KINDS);
-    tcase_add_loop_test(ends, it_ends_while_another_thread_waits, 0, FEW_KINDS);
-    tcase_add_loop_test(ends, a_wait_that_is_left_goes_to_the_engines, 0, FEW_KINDS);
-    tcase_add_loop_test(failures, a_rank_that_dies_in_a_message_is_named, 0, FEW_KINDS);
-    tcase_add_loop_test(failures, what_is_no_message_ends_the_job, 0, FEW_KINDS);
+    tcase_add_loop_test(messages, handles_are_waited_for_in_any_order, 0, KINDS);
+    tcase_add_loop_test(ends, a_rank_may_join_beside_its_last_operation, 0, KINDS);
+    tcase_add_loop_test(ends, a_rank_that_joins_is_found_by_the_engines, 0, KINDS);
+    tcase_add_loop_test(ends, names_may_be_forgotten, 0, KINDS);
+    tcase_add_loop_test(ends, it_ends_while_another_thread_waits, 0, KINDS);
+    tcase_add_loop_test(ends, a_wait_that_is_left_goes_to_the_engines, 0, KINDS);
+    tcase_add_loop_test(failures, a_rank_that_dies_in_a_message_is_named, 0, KINDS);
+    tcase_add_loop_test(failures, what_is_no_message_ends_the_job, 0, KINDS);
     tcase_add_loop_test(failures, a_stopped_rank_is_what_the_others_wait_for, 0, 2);
-    tcase_add_loop_test(failures, a_lost_engine_ends_the_waits, 0, FEW_KINDS);
+    tcase_add_loop_test(failures, a_lost_engine_ends_the_waits, 0, KINDS);
     TCase *all[] = {results, messages, ends, failures};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tcase_set_timeout(all[i], 90);
