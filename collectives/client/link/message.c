@@ -21,11 +21,8 @@ void link_out_list(const struct link_out *out, struct iovec part[3])
 void link_out_make(struct link_out *out, const struct link_words *words, const struct link_operation *o)
 {
     struct iovec part[3];
-    out->m = (struct link_message){.magic = LINK_MAGIC,
-                                   .said = words->said,
-                                   .way = words->way,
-                                   .round = words->round,
-                                   .bytes = (uint32_t)words->bytes};
+    out->m = (struct link_message){
+        .magic = LINK_MAGIC, .said = words->said, .way = words->way, .bytes = (uint32_t)words->bytes};
     out->elements = words->elements;
     if (o) {
         out->m.sequence = o->sequence;

@@ -21,12 +21,12 @@ struct link_message {
     uint32_t sequence;     /* of the operation */
     uint32_t name, bytes;
     uint32_t way; /* enum link_way, of elements and results */
-    uint32_t round;
+    uint32_t pad;
     struct tensor_op op;
 };
 _Static_assert(sizeof(struct link_message) % LINK_ALIGNED == 0, "the elements are aligned");
 
-/* Elements of a message: the whole of an operation, or the part of one of three ranks in a round. */
+/* Elements of a message: the whole of an operation, or the part of one of three ranks. */
 #define LINK_ELEMENTS_MAX (LINK_PARTS_MAX / 3 / LINK_ALIGNED * LINK_ALIGNED + 2 * LINK_ALIGNED)
 #define LINK_MESSAGE_MAX  (sizeof(struct link_message) + SHM_NAME_MAX + 1 + LINK_ALIGNED + LINK_ELEMENTS_MAX)
 _Static_assert(LINK_ELEMENTS_MAX >= LINK_BYTES_MAX && LINK_ELEMENTS_MAX >= LINK_WHOLE_MAX &&
@@ -59,7 +59,6 @@ struct link_out {
 struct link_words {
     enum link_said said;
     enum link_way way;
-    uint32_t round;
     const void *elements; /* [bytes] */
     size_t bytes;
 };

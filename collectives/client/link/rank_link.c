@@ -23,7 +23,6 @@ static struct {
 } rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char no_memory[] = "has no memory for what the ranks of other hosts have sent";
-static const char no_elements[] = "got elements from the rank of another host that it has not asked for";
 static const char no_result[] = "got a result from the rank of another host that it has not asked for";
 
 void rank_link_close(void)
@@ -52,10 +51,9 @@ static enum link_way way_of(const struct link_operation *o)
     return link_way_of(o, link_ranks(), link_is_crowded());
 }
 
-/* In the round that this rank is in. */
-static struct link_part part_of(const struct linked_name *n, const struct link_operation *o, uint32_t rank)
+static struct link_part part_of(const struct link_operation *o, uint32_t rank)
 {
-    return link_part_of(o, way_of(o), rank, n->round, link_ranks());
+    return link_part_of(o, way_of(o), rank, link_ranks());
 }
 
 static uint32_t root_of(uint32_t sequence)
@@ -74,11 +72,10 @@ static bool is_root(const struct linked_name *n)
     return n->way == LINK_ROOT && !link_is_other(root_of(n->given));
 }
 
-/* The operation may still go to the engines. Else all ranks have sent their elements of the first round. */
+/* The operation may still go to the engines. Else all ranks have sent their elements. */
 static bool may_leave(const struct linked_name *n, uint32_t sequence)
 {
-    bool is_later = n->given == sequence && n->round > 0;
-    return (n->made != sequence && !is_later) || n->way == LINK_ROOT;
+    return n->made != sequence || n->way == LINK_ROOT;
 }
 
 /* The operation that this rank is in goes to the engines. */
@@ -87,11 +84,11 @@ static bool has_left(const struct linked_name *n, uint32_t sequence)
     return words_have_left(n, sequence) || (is_root(n) && rank_link.stops);
 }
 
-static bool is_same(const struct linked_name *n, const struct early *e, const struct link_operation *o)
+static bool is_same(const struct early *e, const struct link_operation *o)
 {
-    return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->way == way_of(o) && e->round == n->round &&
+    return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->way == way_of(o) &&
            link_way_takes(e->way, (uint32_t)client.rank, root_of(o->sequence)) &&
-           e->bytes == part_of(n, o, (uint32_t)client.rank).bytes;
+           e->bytes == part_of(o, (uint32_t)client.rank).bytes;
 }
 
 /* That rank has sent what this rank waits for now. */
@@ -123,13 +120,13 @@ static bool has_others(const struct linked_name *n, const struct link_operation 
 {
     for (uint32_t r = 0; r < link_ranks(); r++) {
         const struct early *e = words_elements(n, r, o->sequence);
-        if (link_is_other(r) && r != but && (!e || !is_same(n, e, o)))
+        if (link_is_other(r) && r != but && (!e || !is_same(e, o)))
             return false;
     }
     return true;
 }
 
-/* All parts of the round's result that other ranks make. */
+/* All parts of the result that other ranks make. */
 static bool has_results(const struct linked_name *n)
 {
     for (uint32_t r = 0; r < link_ranks(); r++)
@@ -140,20 +137,14 @@ static bool has_results(const struct linked_name *n)
 
 /* ---- elements and results ------------------------------------------------------------------------------ */
 
-static struct early early_of(const struct link_message *m)
-{
-    return (struct early){.sequence = m->sequence,
-                          .round = m->round,
-                          .bytes = m->bytes,
-                          .way = m->way,
-                          .op = m->op,
-                          .elements = link_message_elements(m)};
-}
-
 /* Keeps the message until this rank can use it. */
 static void keep_elements(struct linked_name *n, uint32_t rank, const struct link_message *m)
 {
-    struct early e = early_of(m);
+    struct early e = {.sequence = m->sequence,
+                      .bytes = m->bytes,
+                      .way = m->way,
+                      .op = m->op,
+                      .elements = link_message_elements(m)};
     uint32_t slot = m->said == LINK_RESULT ? EARLY_RESULT : m->sequence % 2;
     e.room = m->bytes > COPY_MAX ? link_keep(rank) : NULL;
     if (!words_keep(n, rank, slot, &e))
@@ -190,7 +181,6 @@ static void reduce_part(struct linked_name *n, const struct link_operation *o, c
 static void end_operation(struct linked_name *n, const struct link_operation *o)
 {
     n->done = o->sequence;
-    n->round = 0;
     atomic_store(o->carried, o->sequence);
 }
 
@@ -198,21 +188,20 @@ static void end_operation(struct linked_name *n, const struct link_operation *o)
 static void combine_elements(struct linked_name *n, const struct link_operation *o, uint32_t from,
                              const void *theirs)
 {
-    struct link_part whole = part_of(n, o, (uint32_t)client.rank);
+    struct link_part whole = part_of(o, (uint32_t)client.rank);
     reduce_part(n, o, &whole, from, theirs);
     end_operation(n, o);
 }
 
-/* A rank makes its part of the result when the elements of all ranks for the round have come to it. */
+/* A rank makes its part of the result when the elements of all ranks for the operation have come to it. */
 static bool place_result(struct linked_name *n, const struct link_operation *o, uint32_t rank,
-                         const struct early *e)
+                         uint32_t sequence, const uint8_t *elements, size_t bytes)
 {
-    struct link_part part = part_of(n, o, rank);
-    if (n->given != e->sequence || n->done == e->sequence || o->sequence != e->sequence ||
-        e->round != n->round || !link_way_makes(n->way, rank, root_of(e->sequence)) || e->bytes != part.bytes)
+    if (n->given != sequence || n->done == sequence || o->sequence != sequence ||
+        !link_way_makes(n->way, rank, root_of(sequence)) || bytes != part_of(o, rank).bytes)
         return false;
-    if (part.bytes > 0)
-        memcpy((uint8_t *)o->out + part.at, e->elements, part.bytes);
+    if (bytes > 0)
+        memcpy((uint8_t *)o->out + part_of(o, rank).at, elements, bytes);
     n->results |= 1u << rank;
     return true;
 }
@@ -224,10 +213,12 @@ static void take_results(struct linked_name *n, const struct link_operation *o)
         struct early *e = &n->early[r][EARLY_RESULT];
         if (!e->elements || e->sequence != o->sequence)
             continue;
-        if (!place_result(n, o, r, e))
+        if (!place_result(n, o, r, e->sequence, e->elements, e->bytes))
             link_break(no_result);
         words_forget(e);
     }
+    if (has_results(n))
+        end_operation(n, o);
 }
 
 /* ---- messages in --------------------------------------------------------------------------------------- */
@@ -247,27 +238,19 @@ static bool ends_operation(const struct waiting *w, const struct linked_name *n,
            m->way == LINK_WHOLE && m->bytes == w->o->bytes && has_others(n, w->o, rank);
 }
 
-/* Elements of a later round, in an operation that cannot leave. That rank has the results of all before. */
-static bool is_of_later_round(const struct linked_name *n, const struct link_message *m)
-{
-    uint32_t lacked = n->made == m->sequence ? n->round + 1 : n->round;
-    return m->said == LINK_ELEMENTS && n->done != m->sequence && m->round == lacked;
-}
-
 /* false: they wait for this rank's operation. */
 static bool take_at_once(struct linked_name *n, uint32_t rank, const struct link_message *m,
                          const struct waiting *w)
 {
-    if (may_leave(n, m->sequence) ? words_have_left(n, m->sequence)
-                                  : m->said != LINK_RESULT && !is_of_later_round(n, m))
-        return true; /* it goes to the engine, or comes again */
+    if (may_leave(n, m->sequence) ? words_have_left(n, m->sequence) : m->said != LINK_RESULT)
+        return true; /* it goes to the engine */
     if (m->said == LINK_LEAVES) {
         words_leave(n, m->sequence);
         return true;
     }
-    struct early e = early_of(m);
     if (m->said == LINK_RESULT)
-        return w && n == w->name && place_result(n, w->o, rank, &e);
+        return w && n == w->name &&
+               place_result(n, w->o, rank, m->sequence, link_message_elements(m), m->bytes);
     if (!ends_operation(w, n, rank, m))
         return false;
     combine_elements(n, w->o, rank, link_message_elements(m));
@@ -374,17 +357,16 @@ static void send_word(enum link_said said, const struct link_operation *o)
     send_to_all(&out);
 }
 
-/* A message with the part that belongs to the rank, of this rank's elements or of the result. */
-static void make_message(struct link_out *out, enum link_said said, const struct linked_name *n,
-                         const struct link_operation *o, uint32_t part_of_rank)
+/* A message with the part of `base` that belongs to the rank. */
+static void make_message(struct link_out *out, enum link_said said, const struct link_operation *o,
+                         const void *base, uint32_t part_of_rank)
 {
-    const uint8_t *base = said == LINK_RESULT ? o->out : o->in;
-    struct link_part part = part_of(n, o, part_of_rank);
-    struct link_words words = {said, way_of(o), n->round, base + part.at, part.bytes};
+    struct link_part part = part_of(o, part_of_rank);
+    struct link_words words = {said, way_of(o), (const uint8_t *)base + part.at, part.bytes};
     link_out_make(out, &words, o);
 }
 
-static void send_elements(const struct linked_name *n, const struct link_operation *o)
+static void send_elements(const struct link_operation *o)
 {
     struct link_out out;
     enum link_way way = way_of(o);
@@ -394,7 +376,7 @@ static void send_elements(const struct linked_name *n, const struct link_operati
         if (!link_way_takes(way, rank, root_of(o->sequence)))
             continue;
         if (!is_made || way == LINK_PARTS)
-            make_message(&out, LINK_ELEMENTS, n, o, rank);
+            make_message(&out, LINK_ELEMENTS, o, o->in, rank);
         is_made = true;
         send_message(&out, rank);
     }
@@ -404,10 +386,10 @@ static void send_elements(const struct linked_name *n, const struct link_operati
 static void send_result(struct linked_name *n, const struct link_operation *o)
 {
     struct link_out out;
-    struct link_part part = part_of(n, o, (uint32_t)client.rank);
+    struct link_part part = part_of(o, (uint32_t)client.rank);
     reduce_part(n, o, &part, UINT32_MAX, NULL);
     n->made = o->sequence;
-    make_message(&out, LINK_RESULT, n, o, (uint32_t)client.rank);
+    make_message(&out, LINK_RESULT, o, o->out, (uint32_t)client.rank);
     send_to_all(&out);
 }
 
@@ -435,20 +417,17 @@ void rank_link_stop(void)
 /* With a handle the operation goes in one trip, or not at all. */
 static bool can_go(const struct link_operation *o)
 {
-    bool one_trip = o->has_handle && link_ranks() > 2;
-    return o->bytes <= (one_trip ? LINK_WHOLE_MAX : link_bytes_max(link_ranks(), link_is_crowded()));
+    return !o->has_handle || o->bytes <= (link_ranks() > 2 ? LINK_WHOLE_MAX : LINK_BYTES_MAX);
 }
 
-static void begin_round(struct linked_name *n, const struct link_operation *o, uint32_t round)
+static void give_elements(struct linked_name *n, const struct link_operation *o)
 {
     n->way = way_of(o);
     n->given = o->sequence;
-    n->made = o->sequence - 1;
-    n->round = round;
     n->results = 0;
     if (!link_way_takes(n->way, (uint32_t)client.rank, root_of(o->sequence)))
         n->made = o->sequence;
-    send_elements(n, o); /* meanwhile another rank may say that the name leaves */
+    send_elements(o); /* meanwhile another rank may say that the name leaves */
 }
 
 static bool begin_operation(struct linked_name **linked, const struct link_operation *o, bool fits)
@@ -479,7 +458,7 @@ static bool begin_operation(struct linked_name **linked, const struct link_opera
         return false;
     n->takes = fits;
     if (fits)
-        begin_round(n, o, 0);
+        give_elements(n, o);
     else
         send_word(LINK_LEAVES, o);
     return fits;
@@ -495,47 +474,24 @@ bool rank_link_begin(struct linked_name **linked, const struct link_operation *o
     return goes;
 }
 
-/* A message shows that there will be no result. */
-static void compare_elements(struct linked_name *n, const struct link_operation *o)
+/* The name's elements have all come, or a message shows that there will be no result. */
+static void try_to_end(struct linked_name *n, const struct link_operation *o)
 {
-    bool leaves = may_leave(n, o->sequence);
-    for (uint32_t r = 0; r < link_ranks(); r++) {
+    for (uint32_t r = 0; r < link_ranks() && may_leave(n, o->sequence); r++) {
         const struct early *e = words_elements(n, r, o->sequence);
-        if (!e || is_same(n, e, o))
-            continue;
-        if (leaves)
+        if (e && !is_same(e, o))
             words_leave(n, o->sequence); /* the other ranks see the same, or the root tells them */
-        else if (n->made != o->sequence)
-            link_break(no_elements);
     }
-}
-
-/* This rank makes its part of the result when the elements have all come, and takes the other parts. */
-static void try_to_end_round(struct linked_name *n, const struct link_operation *o)
-{
+    if (n->given != o->sequence || n->done == o->sequence)
+        return;
     if (n->made != o->sequence && !has_left(n, o->sequence) && has_others(n, o, UINT32_MAX)) {
         if (n->way == LINK_WHOLE)
             combine_elements(n, o, UINT32_MAX, NULL);
         else
             send_result(n, o);
     }
-    if (n->made == o->sequence && n->done != o->sequence)
+    if (n->made == o->sequence)
         take_results(n, o);
-}
-
-static void try_to_end(struct linked_name *n, const struct link_operation *o)
-{
-    compare_elements(n, o);
-    while (n->given == o->sequence && n->done != o->sequence) {
-        try_to_end_round(n, o);
-        if (n->made != o->sequence || !has_results(n))
-            return;
-        if (n->round + 1 == link_rounds(o, n->way, link_ranks()))
-            end_operation(n, o);
-        else
-            begin_round(n, o, n->round + 1);
-        compare_elements(n, o);
-    }
 }
 
 static enum link_step decide_step(struct linked_name *n, const struct link_operation *o)

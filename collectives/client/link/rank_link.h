@@ -13,10 +13,6 @@
  * decides: each operation that it has begun ends with its message to all others, which is the result, or says
  * that the name leaves.
  *
- * In several rounds an operation may go to the engine during the first one only: the result overwrites the
- * elements. A rank begins a round when it has the whole result of the one before. So a rank in a later round
- * knows that all ranks go on.
- *
  * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
  * all ranks had sent their elements before is finished, any other one goes to the engine. In LINK_ROOT an

@@ -8,15 +8,14 @@
 
 /* Elements or a result of another rank that came before this rank could use them. */
 struct early {
-    uint32_t sequence, round, bytes;
+    uint32_t sequence, bytes;
     enum link_way way;
     struct tensor_op op;
     const uint8_t *elements; /* [bytes]; NULL: they were taken */
     void *room;              /* of link/message.h, if they lie in one; else they are memory of their own */
 };
 
-/* The places of a rank: two for elements, by operation % 2, and one for its part of a result. Elements of the
- * next round come when those of this round were used. */
+/* The places of a rank: two for elements, by operation % 2, and one for its part of a result. */
 enum { EARLY_RESULT = 2, EARLY_SLOTS };
 
 struct linked_name {
@@ -26,9 +25,8 @@ struct linked_name {
     bool takes;               /* this rank has sent elements */
     uint32_t given, done;     /* the last operation that this rank has begun, and that it has ended */
     enum link_way way;        /* of the operation `given` */
-    uint32_t round;           /* of that operation; 0 when it has ended */
-    uint32_t made;            /* the last operation in whose round this rank waits for results alone */
-    uint32_t results;         /* of the round: a bit for each rank whose part of the result has come */
+    uint32_t made;            /* the last operation in which this rank waits for results alone */
+    uint32_t results;         /* a bit for each rank whose part of the result has come */
     char *name;
     struct early early[][EARLY_SLOTS]; /* by rank; the other ranks may be one operation ahead */
 };

@@ -14,7 +14,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "collectives/client/link/words.h"
+#include "collectives/client/link/message.h"
 #include "collectives/client/names.h"
 #include "collectives/client/operation.h"
 
@@ -92,14 +92,9 @@ static int count_connections(void)
     return n;
 }
 
-static size_t bytes_max(const struct job *job)
-{
-    return link_bytes_max((uint32_t)job->hosts, job->processors < job->hosts);
-}
-
 static void sum_once(const char *name, size_t count)
 {
-    static float x[LINK_ROUNDS_MAX / sizeof(float) + 1];
+    static float x[LINK_PARTS_MAX / sizeof(float) + 1];
     for (size_t i = 0; i < count; i++)
         x[i] = (float)(i % 1000) + (float)client.rank;
     job_check(hvd_allreduce(name, x, x, count, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
@@ -123,8 +118,7 @@ static int exchange_sums(const struct job *job, int rank)
                              1000,
                              LINK_WHOLE_MAX / sizeof(float) + 1,
                              LINK_ROOT_MAX / sizeof(float),
-                             bytes_max(job) / sizeof(float) - 1,
-                             bytes_max(job) / sizeof(float)};
+                             link_bytes_max((uint32_t)job->hosts) / sizeof(float)};
     const hvd_options scaled = {.postscale = 3};
     char name[16];
     int n = job->hosts, products[] = {0, 2, 6, 24, 120}; /* of 2, 3, ... */
@@ -158,19 +152,18 @@ SUCCEEDS(small_tensors_go_from_rank_to_rank, kinds[_i], exchange_sums)
 /* The engines make the first result of a name, and the ranks the last one. */
 static int compare_ways(const struct job *job, int rank)
 {
-    enum { BYTES = 48000, ROUNDS = LINK_PARTS_MAX + 4000 };
+    enum { BYTES = 48000 };
     static const hvd_dtype types[] = {HVD_FLOAT32, HVD_FLOAT64, HVD_FLOAT16, HVD_BFLOAT16};
     static const hvd_op ops[] = {HVD_SUM, HVD_AVERAGE, HVD_PRODUCT, HVD_MIN};
-    static double in[ROUNDS / 8], out[ROUNDS / 8], first[ROUNDS / 8];
+    static double in[BYTES / 8], out[BYTES / 8], first[BYTES / 8];
     const hvd_options scaled = {.postscale = 0.3};
     char name[16];
-    int groups = bytes_max(job) >= ROUNDS ? 3 : 2;
+    (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
-    for (int k = 0; k < 16 * groups; k++) { /* with three and more ranks the second group goes in parts */
+    for (int k = 0; k < 32; k++) { /* the second half goes in parts, when there are more than two ranks */
         int type = k / 4 % 4;
-        size_t bytes = k < 16 ? 4000 : k < 32 ? BYTES : ROUNDS;
-        size_t count = bytes / (type == 0 ? 4 : type == 1 ? 8 : 2);
-        for (size_t i = 0; i < bytes / 8; i++) { /* below 1 in each type, and of all signs and sizes */
+        size_t bytes = k < 16 ? 4000 : BYTES, count = bytes / (type == 0 ? 4 : type == 1 ? 8 : 2);
+        for (int i = 0; i < BYTES / 8; i++) { /* below 1 in each type, and of all signs and sizes */
             uint32_t x = (uint32_t)(i + 1) * 2654435761u * (uint32_t)(rank + 3);
             ((uint32_t *)in)[2 * i] = x & 0xbcffbcff, ((uint32_t *)in)[2 * i + 1] = ~x & 0xbcffbcff;
         }
@@ -213,7 +206,7 @@ static int leave_link(const struct job *job, int rank)
             job_check(hvd_allreduce(name, &x, &x, 1, HVD_FLOAT32, HVD_SUM, &twice) == HVD_SUCCESS &&
                       x == 2 * n);
         } else {
-            sum_once(name, bytes_max(job) / sizeof(float) + 1);
+            sum_once(name, LINK_PARTS_MAX / sizeof(float) + 1);
         }
         job_check(!was_carried(name));
         sum_often(name, 2);
@@ -226,9 +219,9 @@ SUCCEEDS(other_operations_go_to_the_engines, kinds[_i], leave_link)
 
 static int ask_differently(const struct job *job, int rank)
 {
-    static float x[LINK_ROUNDS_MAX / sizeof(float)], out[6];
+    static float x[LINK_BYTES_MAX], out[6];
     job_check(hvd_init() == HVD_SUCCESS);
-    for (int turn = 0; turn < 6; turn++) {
+    for (int turn = 0; turn < 5; turn++) {
         char name[16];
         int status;
         snprintf(name, sizeof name, "turn%d", turn);
@@ -237,9 +230,6 @@ static int ask_differently(const struct job *job, int rank)
             status = hvd_allgather(name, x, 1, 1, HVD_FLOAT32, out, 2, NULL, NULL);
         else if ((turn == 2 && rank == 1) || (turn == 4 && rank != 1))
             status = hvd_allreduce(name, x, x, LINK_BYTES_MAX, HVD_FLOAT32, HVD_SUM, NULL);
-        else if (turn == 5) /* the first round has as many bytes as the other ranks' only one */
-            status = hvd_allreduce(name, x, x, (rank == 1 ? LINK_ROUNDS_MAX : LINK_PARTS_MAX) / sizeof *x,
-                                   HVD_FLOAT32, HVD_SUM, NULL);
         else
             status = hvd_allreduce(name, x, x, turn == 1 ? 2 : 2 + (size_t)(rank == 1), HVD_FLOAT32,
                                    turn == 1 && rank == 1 ? HVD_MAX : HVD_SUM, NULL);
@@ -530,56 +520,6 @@ static int follow_the_root(const struct job *job, int rank)
 START_TEST(the_rank_that_sums_decides_for_all)
 {
     run_way(three_crowded, follow_the_root, _i);
-}
-END_TEST
-
-/* What rank 1 does when it waits for the results of the first of two rounds. */
-enum { STOPS, DIES, ASKS_OTHERWISE };
-
-/* Rank 1 waits for the results of the first round when rank 0 has yet to make its own. */
-static int change_in_a_round(const struct job *job, int rank)
-{
-    enum { COUNT = LINK_ROUNDS_MAX / sizeof(float) };
-    static float x[COUNT];
-    int way = *(int *)job->ctx;
-    struct link_operation o = raw_operation("raw", x, COUNT);
-    struct linked_name *linked = NULL;
-    job_check(hvd_init() == HVD_SUCCESS);
-    sum_often("x", 2);
-    x[0] = x[COUNT - 1] = 1;
-    usleep(rank == 2 ? 100000 : 0);
-    job_check(rank_link_begin(&linked, &o, true));
-    usleep(rank == 0 ? 300000 : 0);
-    while (rank == 1 && linked->made != o.sequence)
-        job_check(rank_link_step(linked, &o) == LINK_WAITS);
-    if (rank == 1 && way == STOPS)
-        rank_link_stop();
-    if (rank == 1 && way == ASKS_OTHERWISE)
-        o.op.op = HVD_MAX;
-    while (rank == 1 && way == DIES)
-        if (rank_link_step(linked, &o) == LINK_WAITS && linked->round == 1)
-            _exit(7);
-    enum link_step step = step_until_decided(linked, &o);
-    job_check(step == (way == STOPS ? LINK_ENDED : LINK_WAITS));
-    job_check(way != STOPS || (x[0] == 3 && x[COUNT - 1] == 3));
-    if (way == STOPS)
-        sum_often("x", 2);
-    else
-        job_check(hvd_barrier(NULL) == HVD_ERR_PEER);
-    job_check(way != DIES || strstr(hvd_last_error(), "rank 1"));
-    job_check(way != ASKS_OTHERWISE || strstr(hvd_last_error(), "has not asked for"));
-    hvd_shutdown();
-    return way == STOPS ? 0 : 7;
-}
-
-START_TEST(an_operation_ends_in_the_round_in_which_a_rank_goes)
-{
-    struct job job = job_of_kind(three_crowded, change_in_a_round);
-    job.ctx = &_i;
-    job_run(&job, JOB_SECONDS);
-    ck_assert(!job.timed_out);
-    for (int r = 0; r < job.hosts; r++)
-        ck_assert_int_eq(job.status[r], _i == STOPS ? 0 : 7 << 8);
 }
 END_TEST
 
@@ -1010,7 +950,6 @@ int main(void)
     tcase_add_test(messages, elements_that_come_again_change_nothing);
     tcase_add_loop_test(messages, elements_count_before_their_rank_leaves, 0, 3);
     tcase_add_loop_test(messages, the_rank_that_sums_decides_for_all, 0, 4);
-    tcase_add_loop_test(messages, an_operation_ends_in_the_round_in_which_a_rank_goes, 0, 3);
     tcase_add_loop_test(messages, a_rank_that_waits_elsewhere_lets_the_other_one_send, 0, 3);
     tcase_add_test(messages, a_rank_that_comes_later_takes_what_was_sent);
     tcase_add_loop_test(messages, handles_are_waited_for_in_any_order, 0, KINDS);
