@@ -132,7 +132,7 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
 
 # What the end-to-end tests of output write, read and measure with.
-E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner trainee quitter laggard culprit kinds placed sets uneven fused extremes steps large sentences) # linked to libhvd
+E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner trainee quitter laggard culprit crowd kinds placed sets uneven fused extremes steps large sentences) # linked to libhvd
 E2E_GPU_WORKERS := $(patsubst tests/e2e/%.c,$(BUILD)/tests/%,$(wildcard tests/e2e/gpu_*.c)) # and with tensors on a GPU
 E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(BUILD)/tests/clock-jumps.so $(BUILD)/tests/fault-hold.so $(E2E_WORKERS) $(E2E_GPU_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.

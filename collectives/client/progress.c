@@ -363,8 +363,14 @@ static bool is_beside_engine(void)
 static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
 {
     uint64_t now = clock_now(), until = now + (client.crowd == 1 && !far ? APART_NS : YIELD_NS);
+    bool crowded = client.crowd > 1 && !far;
     uint32_t patient_until = client.crowd == 1 ? YIELDS_PATIENT : CROWD_PATIENT;
+    if (crowded)
+        neighbours_begin_wait(now, patience_lost_slice(&patience));
     for (uint32_t yields = 1; now < until && patience_has(&patience, now); yields++) {
+        if (crowded && phase <= PHASE_WORK && !neighbours_need_processor(&t->view) &&
+            look_again(t, phase, LOOKS_FIRST))
+            return true;
         uint64_t before = now;
         doorbell_relax(true);
         now = clock_now();

@@ -238,15 +238,25 @@ bool tensor_work(struct tensor_view *v)
     return true;
 }
 
-bool tensor_has_chunk(const struct tensor_view *v)
+/* `fresh`: the answer where nobody has begun. */
+static bool has_chunk_left(const struct tensor_view *v, bool patient, bool fresh)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-    if (!may_work(v))
-        return false;
-    if ((uint32_t)(seen >> 32) != v->sequence)
-        return v->me < v->team->members;
     uint32_t then;
-    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, v->patient, &then) != CHUNK_NONE;
+    return (uint32_t)(seen >> 32) != v->sequence
+               ? fresh
+               : chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, patient, &then) !=
+                     CHUNK_NONE;
+}
+
+bool tensor_has_chunk(const struct tensor_view *v)
+{
+    return may_work(v) && has_chunk_left(v, v->patient, v->me < v->team->members);
+}
+
+bool tensor_all_taken(const struct tensor_view *v)
+{
+    return !has_chunk_left(v, false, true);
 }
 
 void tensor_offer(struct tensor_view *v)

@@ -35,7 +35,7 @@
  * without such a word (the engine on one host) reads first and asks then whether that was in time
  * (tensor_is_over), with a fence between, because a load that acquires holds back what follows it, not what
  * went before. Relaxed are only words of one's own (tail, head), looks at `claim` before it is changed, and
- * the engine's processor. */
+ * the processors of members and engine. */
 #pragma once
 
 #include <stdatomic.h>
@@ -204,6 +204,7 @@ struct shm_mailbox {
     _Atomic uint32_t alarm;                /* anyone: as bell, for the member's thread for devices; */
     _Atomic uint32_t alarm_wanted; /* member: operations on devices are pending, and only that thread looks */
     _Atomic uint32_t left;         /* member: it has left operations that have not ended, without an engine */
+    _Atomic uint32_t processor;    /* member: 1 + where it last waited; 0: unknown; relaxed */
     SHM_ALIGNED uint32_t rank;     /* engine: whose this is; ascending */
     struct shm_counts
         counts;             /* member, one of its threads; those in `others`: its other threads, which add */

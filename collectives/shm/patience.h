@@ -17,6 +17,7 @@
  * there. So a rank with a processor of its own yields for longer than a slice before the rank sleeps. */
 #pragma once
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,9 +40,46 @@ static inline bool patience_has(const struct patience *p, uint64_t now)
 {
     return now >= p->until;
 }
+/* Has a yield given a slice away lately? */
+static inline bool patience_lost_slice(const struct patience *p)
+{
+    return p->span > 0;
+}
 /* A yield took `ns`, until now. */
 void patience_learn(struct patience *p, uint64_t now, uint64_t ns);
 /* A wait ended with a yield, now: its first, or a later one. For ranks that could have a processor each. */
 void patience_handed(struct patience *p, uint64_t now, bool first);
 /* How the next wait begins. Advice is given once. */
 enum patience_advice patience_advice(struct patience *p);
+
+/* ---- spread.c ------------------------------------------------------------------------------------------ */
+
+/* The place of a rank that waits, on a host that has more ranks than processors: ranks spread.
+ *
+ * An operation lasts as long as the processor with the most ranks needs. The kernel does not move a thread
+ * that has just run, so it leaves three ranks on one of two processors, and one on the other, for long. The
+ * ranks know each other's processors, so one of them moves to where two ranks fewer are.
+ *
+ * A rank that then loses slices to a stranger there, and lost none before, goes back and stays for long:
+ * ranks that share a processor lose less than ranks that wait for a stranger's slices.
+ *
+ * Processors count from 1 here. 0: unknown, as of a rank that has not waited yet. */
+
+/* Of a thread; zeros at first. Times are those of clock_now(), in ns. */
+struct spread {
+    uint64_t next;  /* no check before */
+    uint64_t pause; /* after the last move */
+    uint32_t calm;  /* checks in a row that found nothing */
+    uint32_t from;  /* the processor before the last move; 0: the thread has settled since */
+};
+
+/* Is a check due? lost_slice: a yield of this thread has given a whole slice away lately. */
+static inline bool spread_is_due(const struct spread *s, uint64_t now, bool lost_slice)
+{
+    return now >= s->next || (s->from != 0 && lost_slice);
+}
+/* processor[ranks]: of each rank of the host. Returns the allowed processor with the fewest ranks, if rank
+ * `me` is the last one on a processor that has two ranks more. 0: it is not, or a processor is unknown. */
+uint32_t spread_find(const uint32_t *processor, uint32_t ranks, uint32_t me, const cpu_set_t *allowed);
+/* A check: the processor that the thread goes to from `here`; 0: it stays. found: of spread_find. */
+uint32_t spread_advice(struct spread *s, uint64_t now, bool lost_slice, uint32_t here, uint32_t found);
