@@ -188,17 +188,16 @@ static void read_processes(struct limits *l, uint32_t ranks)
 {
     char path[CONTAINMENT_PATH_MAX];
     char *loadavg = containment_read("/proc/loadavg");
-    char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
+    const char *self, *mounts;
+    bool placed = containment_texts(&self, &mounts);
     uint64_t tasks = loadavg ? limits_tasks(loadavg) : 0;
     read_user(l, ranks, tasks);
-    if (self && mounts && containment_place_v1(self, mounts, "pids", "pids.max", path, sizeof path) == 0)
+    if (placed && containment_place_v1(self, mounts, "pids", "pids.max", path, sizeof path) == 0)
         read_cgroups(l, ranks, path);
-    if (self && mounts && containment_place(self, mounts, "pids.max", path, sizeof path) == 0)
+    if (placed && containment_place(self, mounts, "pids.max", path, sizeof path) == 0)
         read_cgroups(l, ranks, path);
     read_kernel(l, ranks, tasks);
     free(loadavg);
-    free(self);
-    free(mounts);
 }
 
 void limits_read(struct limits *l, uint32_t ranks)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 /* The mount point of the cgroup v2 tree and the part of the tree that is mounted there; both in the line's
@@ -113,6 +114,23 @@ char *containment_read(const char *file)
     return text;
 }
 
+bool containment_texts(const char **self_cgroup, const char **mountinfo)
+{
+    static char *self, *mounts;
+    static uint64_t read_at;
+    uint64_t now = clock_now();
+    if (!self || !mounts || now - read_at > NSEC_PER_SEC) {
+        free(self);
+        free(mounts);
+        self = containment_read("/proc/self/cgroup");
+        mounts = containment_read("/proc/self/mountinfo");
+        read_at = now;
+    }
+    *self_cgroup = self;
+    *mountinfo = mounts;
+    return self && mounts;
+}
+
 /* The leaf in which processes start. */
 static int make_leaf(struct containment *c)
 {
@@ -159,11 +177,8 @@ static int make_cgroup(struct containment *c)
 
 static int place_here(const char *name, char *path, size_t size)
 {
-    char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
-    int rc = self && mounts ? containment_place(self, mounts, name, path, size) : -1;
-    free(self);
-    free(mounts);
-    return rc;
+    const char *self, *mounts;
+    return containment_texts(&self, &mounts) ? containment_place(self, mounts, name, path, size) : -1;
 }
 
 void containment_find(struct containment *c, const char *name)
@@ -216,15 +231,24 @@ void containment_kill(const char *path)
         close(fd);
 }
 
+static bool remove_directory(const char *path)
+{
+    return rmdir(path) == 0 || errno == ENOENT;
+}
+
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st, (void)at;
-    return type == FTW_DP && rmdir(path) < 0 && errno != ENOENT ? -1 : 0;
+    return type == FTW_DP && !remove_directory(path) ? -1 : 0;
 }
 
-/* With the cgroups below it, which a container makes there: those first. */
+/* With the cgroups below it, which a container makes there: those first. Most have the leaf alone. */
 static int remove_tree(const char *path)
 {
+    char leaf[CONTAINMENT_PATH_MAX + sizeof CONTAINMENT_LEAF + 1];
+    snprintf(leaf, sizeof leaf, "%s/" CONTAINMENT_LEAF, path);
+    if (remove_directory(leaf) && remove_directory(path))
+        return 0;
     if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
         return -1;
     return access(path, F_OK) < 0 && errno == ENOENT ? 0 : -1;

@@ -34,6 +34,9 @@ int containment_place(const char *self_cgroup, const char *mountinfo, const char
 /* A file of our own cgroup in the v1 hierarchy of `controller`, by the same texts. -1 when there is none. */
 int containment_place_v1(const char *self_cgroup, const char *mountinfo, const char *controller,
                          const char *file, char *path, size_t size);
+/* The texts of both files of this process, at most a second old: a session asks for them several times as it
+ * starts. Valid until the next call, of one thread. false: one of them cannot be read. */
+bool containment_texts(const char **self_cgroup, const char **mountinfo);
 /* The whole text of a file of /proc; NULL when it cannot be read. The caller frees it. */
 char *containment_read(const char *file);
 /* Finds the path of the cgroup that could be made, named CONTAINMENT_PREFIX and `name`; empty when there can

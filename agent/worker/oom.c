@@ -27,9 +27,9 @@ static uint64_t read_count(const char *file)
 
 static void find_own(struct oom *o)
 {
-    char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
+    const char *self, *mounts;
     bool here = false;
-    if (self && mounts) {
+    if (containment_texts(&self, &mounts)) {
         here = containment_place(self, mounts, "memory.events", o->file, sizeof o->file) == 0 &&
                access(o->file, R_OK) == 0;
         here = here || (containment_place_v1(self, mounts, "memory", "memory.oom_control", o->file,
@@ -38,8 +38,6 @@ static void find_own(struct oom *o)
     }
     if (!here)
         o->file[0] = '\0';
-    free(self);
-    free(mounts);
 }
 
 void oom_open(struct oom *o, const char *containment)

@@ -88,15 +88,14 @@ static uint64_t read_quotas(char *path, bool v1)
 static uint64_t find_quota(void)
 {
     char path[CONTAINMENT_PATH_MAX];
-    char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
+    const char *self, *mounts;
     uint64_t quota = PROCESSORS_UNLIMITED;
-    if (self && mounts && containment_place(self, mounts, "cpu.max", path, sizeof path) == 0)
+    if (!containment_texts(&self, &mounts))
+        return quota;
+    if (containment_place(self, mounts, "cpu.max", path, sizeof path) == 0)
         quota = read_quotas(path, false);
-    if (self && mounts &&
-        containment_place_v1(self, mounts, "cpu", "cpu.cfs_quota_us", path, sizeof path) == 0)
+    if (containment_place_v1(self, mounts, "cpu", "cpu.cfs_quota_us", path, sizeof path) == 0)
         quota = least_of(quota, read_quotas(path, true));
-    free(self);
-    free(mounts);
     return quota;
 }
 
