@@ -246,8 +246,8 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 static int remove_tree(const char *path)
 {
     char leaf[CONTAINMENT_PATH_MAX + sizeof CONTAINMENT_LEAF + 1];
-    snprintf(leaf, sizeof leaf, "%s/" CONTAINMENT_LEAF, path);
-    if (remove_directory(leaf) && remove_directory(path))
+    int n = snprintf(leaf, sizeof leaf, "%s/" CONTAINMENT_LEAF, path);
+    if ((size_t)n < sizeof leaf && remove_directory(leaf) && remove_directory(path))
         return 0;
     if (nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
         return -1;

@@ -35,7 +35,7 @@ int containment_place(const char *self_cgroup, const char *mountinfo, const char
 int containment_place_v1(const char *self_cgroup, const char *mountinfo, const char *controller,
                          const char *file, char *path, size_t size);
 /* The texts of both files of this process, at most a second old: a session asks for them several times as it
- * starts. Valid until the next call, of one thread. false: one of them cannot be read. */
+ * starts. One thread only may call it, and they are valid until its next call. false: one cannot be read. */
 bool containment_texts(const char **self_cgroup, const char **mountinfo);
 /* The whole text of a file of /proc; NULL when it cannot be read. The caller frees it. */
 char *containment_read(const char *file);

@@ -1,14 +1,19 @@
 /* Ranks of a host that has more ranks than processors. Those on one processor are neighbours.
  *
  * Each rank says in its mailbox on which processor it last waited. So a rank that waits for others knows
- * whether one of them may need this processor. Then only a yield brings the operation on. If none does, the
- * others run now, on other processors: looks find their arrival sooner than yields do. */
+ * whether one of them may need this processor. Then only a yield brings the operation on. Otherwise the
+ * others probably run now, on other processors: looks find their arrival sooner than yields do.
+ *
+ * This is so for operations of all ranks of the host. In those of a part, nobody knows what the others do. */
 #include <sched.h>
 
 #include "collectives/client/core.h"
 #include "collectives/client/operation.h"
 #include "collectives/local/tensor.h"
+#include "collectives/shm/doorbell.h"
 #include "collectives/shm/patience.h"
+
+#define RANKS_MANY 32 /* looks at so many ranks cost more than yields */
 
 static uint32_t this_processor(void)
 {
@@ -21,13 +26,19 @@ static uint32_t processor_of(uint32_t local)
 }
 
 /* Others read the word often, so it is written only when it changes. */
-static void note_processor(uint32_t here)
+void neighbours_note_processor(void)
 {
+    uint32_t here = this_processor();
     if (atomic_load_explicit(&client.mailbox->processor, memory_order_relaxed) != here)
         atomic_store_explicit(&client.mailbox->processor, here, memory_order_relaxed);
 }
 
-/* ---- the others ---------------------------------------------------------------------------------------- */
+static bool has_all_ranks(const struct tensor_view *v)
+{
+    return v->team->members == client.region.members;
+}
+
+/* ---- looks --------------------------------------------------------------------------------------------- */
 
 /* A member that has not arrived may wait for this processor. */
 static bool is_missing_here(const struct tensor_view *v)
@@ -45,6 +56,8 @@ static bool is_missing_here(const struct tensor_view *v)
 
 bool neighbours_need_processor(const struct tensor_view *v)
 {
+    if (!has_all_ranks(v) || v->team->members > RANKS_MANY)
+        return true;
     if (v->seen < v->team->members)
         return is_missing_here(v);
     return v->streamed || v->chunks.number >= v->team->members || !tensor_all_taken(v);
@@ -54,35 +67,36 @@ bool neighbours_need_processor(const struct tensor_view *v)
 
 static _Thread_local struct spread spread;
 
-/* The kernel moves a thread that may not run where it is. Then the thread may run everywhere again. */
-static void go_to(uint32_t processor, const cpu_set_t *allowed)
+/* 0: one of them sleeps. The kernel may wake it elsewhere, so nothing is known then. */
+static uint32_t find_emptier(uint32_t here, const cpu_set_t *allowed)
 {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(processor - 1, &one);
-    if (sched_setaffinity(0, sizeof one, &one) == 0)
-        (void)sched_setaffinity(0, sizeof *allowed, allowed);
-    note_processor(this_processor());
+    uint16_t processor[SHM_MEMBERS_MAX];
+    for (uint32_t i = 0; i < client.region.members; i++) {
+        uint32_t there = processor_of(i);
+        if (doorbell_has_sleeper(region_mailbox(&client.region, i)) || there > UINT16_MAX)
+            return 0;
+        processor[i] = (uint16_t)there;
+    }
+    processor[client.local_rank] = (uint16_t)here;
+    return spread_find(processor, client.region.members, (uint32_t)client.local_rank, allowed);
 }
 
-static void check_place(uint64_t now, bool lost_slice, uint32_t here)
-{
-    uint32_t processor[SHM_MEMBERS_MAX], ranks = client.region.members;
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        CPU_ZERO(&allowed);
-    for (uint32_t i = 0; i < ranks; i++)
-        processor[i] = processor_of(i);
-    uint32_t found = spread_find(processor, ranks, (uint32_t)client.local_rank, &allowed);
-    uint32_t to = spread_advice(&spread, now, lost_slice, here, found);
-    if (to != 0)
-        go_to(to, &allowed);
-}
-
-void neighbours_begin_wait(uint64_t now, bool lost_slice)
+static void check_place(uint64_t now, bool lost_slice)
 {
     uint32_t here = this_processor();
-    note_processor(here);
-    if (spread_is_due(&spread, now, lost_slice))
-        check_place(now, lost_slice, here);
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    uint32_t found = find_emptier(here, &allowed);
+    uint32_t to = spread_advice(&spread, now, lost_slice, client.region.members, here, found);
+    if (to == 0 || !CPU_ISSET(to - 1, &allowed))
+        return;
+    doorbell_move_to(to - 1, &allowed);
+    neighbours_note_processor();
+}
+
+void neighbours_begin_wait(const struct tensor_view *v, uint64_t now, bool lost_slice)
+{
+    if (has_all_ranks(v) && spread_is_due(&spread, now, lost_slice))
+        check_place(now, lost_slice);
 }

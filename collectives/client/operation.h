@@ -230,9 +230,11 @@ void operation_lose_engine(struct tensor *t);
 
 /* ---- neighbours.c: ranks that share a processor -------------------------------------------------------- */
 
+/* The calling thread has come to an operation here. */
+void neighbours_note_processor(void);
 /* The calling thread begins to wait, at clock_now(), where ranks share processors. It may move to another
  * processor: collectives/shm/patience.h says when. */
-void neighbours_begin_wait(uint64_t now, bool lost_slice);
+void neighbours_begin_wait(const struct tensor_view *v, uint64_t now, bool lost_slice);
 /* A yield may help: a member that has not arrived, or chunks that nobody has taken, may need the processor of
  * the calling thread. If few chunks are left and all are taken, their end is near. */
 bool neighbours_need_processor(const struct tensor_view *v);

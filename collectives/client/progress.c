@@ -24,7 +24,7 @@
 #include "collectives/local/pipeline.h"
 #include "common/base/clock.h"
 
-#define LOOKS_FIRST    50      /* about 2 us; for ranks that each have a processor */
+#define LOOKS_FIRST    50      /* about 2 us; where no other rank needs this processor */
 #define LOOKS          10      /* of theirs after each yield; where they share processors one is enough */
 #define YIELD_NS       1000000 /* yields for so long: many times as long as a sleep costs */
 #define APART_NS       6000000 /* the same, for ranks of a host that each have a processor (patience.h) */
@@ -366,11 +366,13 @@ static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
     bool crowded = client.crowd > 1 && !far;
     uint32_t patient_until = client.crowd == 1 ? YIELDS_PATIENT : CROWD_PATIENT;
     if (crowded)
-        neighbours_begin_wait(now, patience_lost_slice(&patience));
+        neighbours_begin_wait(&t->view, now, patience_lost_slice(&patience));
     for (uint32_t yields = 1; now < until && patience_has(&patience, now); yields++) {
-        if (crowded && phase <= PHASE_WORK && !neighbours_need_processor(&t->view) &&
-            look_again(t, phase, LOOKS_FIRST))
-            return true;
+        if (crowded && phase <= PHASE_WORK && !neighbours_need_processor(&t->view)) {
+            if (look_again(t, phase, LOOKS_FIRST))
+                return true;
+            now = clock_now();
+        }
         uint64_t before = now;
         doorbell_relax(true);
         now = clock_now();
@@ -438,6 +440,8 @@ static bool wait_longer(struct tensor *t, uint64_t until)
 static inline bool wait_until_ended(struct tensor *t, uint64_t until)
 {
     t->view.patient = true;
+    if (__builtin_expect(client.crowd > 1, 0))
+        neighbours_note_processor();
     return operation_step(t) || wait_longer(t, until);
 }
 

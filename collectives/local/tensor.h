@@ -96,7 +96,7 @@ void *tensor_scratch(const struct tensor_view *v, uint32_t member);
 bool tensor_work(struct tensor_view *v);
 /* A chunk can be taken, as far as one can see. */
 bool tensor_has_chunk(const struct tensor_view *v);
-/* The same for all workers: none can be taken. */
+/* No worker can take a chunk any more. */
 bool tensor_all_taken(const struct tensor_view *v);
 /* Member: makes chunks of this operation available to the engine too. */
 void tensor_offer(struct tensor_view *v);

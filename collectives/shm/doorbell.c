@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,7 +66,20 @@ void doorbell_relax(bool yield)
 #endif
 }
 
-/* The kernel moves a thread whose processor is taken from it. Then all are given back. */
+/* The kernel moves a thread that may not run where it is. Then the thread may run on all of `all` again,
+ * unless somebody else has chosen for it meanwhile. No handler of a signal sees the smaller set. */
+static void move_to(const cpu_set_t *to, const cpu_set_t *all)
+{
+    sigset_t every, before;
+    cpu_set_t now;
+    sigfillset(&every);
+    pthread_sigmask(SIG_BLOCK, &every, &before);
+    if (sched_setaffinity(0, sizeof *to, to) == 0 && sched_getaffinity(0, sizeof now, &now) == 0 &&
+        CPU_EQUAL(&now, to))
+        (void)sched_setaffinity(0, sizeof *all, all);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 void doorbell_move(void)
 {
     cpu_set_t all, others;
@@ -73,6 +88,14 @@ void doorbell_move(void)
         return;
     others = all;
     CPU_CLR((unsigned)here, &others);
-    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
-        (void)sched_setaffinity(0, sizeof all, &all);
+    if (CPU_COUNT(&others) > 0)
+        move_to(&others, &all);
+}
+
+void doorbell_move_to(unsigned processor, const cpu_set_t *all)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    move_to(&one, all);
 }

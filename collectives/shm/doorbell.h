@@ -5,6 +5,8 @@
  * rings the sleepers. So either the sleeper sees the change or the ringer sees the sleeper. */
 #pragma once
 
+#include <sched.h>
+
 #include "collectives/shm/layout.h"
 
 /* Wakes the member's sleepers, if there are any. */
@@ -33,3 +35,5 @@ void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms);
 void doorbell_relax(bool yield);
 /* The calling thread goes to another processor of those that it may run on, if there is another. */
 void doorbell_move(void);
+/* The same, to this one of `all`, which the thread may run on. */
+void doorbell_move_to(unsigned processor, const cpu_set_t *all);

@@ -60,8 +60,8 @@ enum patience_advice patience_advice(struct patience *p);
  * that has just run, so it leaves three ranks on one of two processors, and one on the other, for long. The
  * ranks know each other's processors, so one of them moves to where two ranks fewer are.
  *
- * A rank that then loses slices to a stranger there, and lost none before, goes back and stays for long:
- * ranks that share a processor lose less than ranks that wait for a stranger's slices.
+ * A rank may then lose slices to a stranger, and have lost none before. It goes back and stays for long.
+ * Ranks that share a processor lose less than ranks that wait for a stranger's slices.
  *
  * Processors count from 1 here. 0: unknown, as of a rank that has not waited yet. */
 
@@ -78,8 +78,11 @@ static inline bool spread_is_due(const struct spread *s, uint64_t now, bool lost
 {
     return now >= s->next || (s->from != 0 && lost_slice);
 }
-/* processor[ranks]: of each rank of the host. Returns the allowed processor with the fewest ranks, if rank
- * `me` is the last one on a processor that has two ranks more. 0: it is not, or a processor is unknown. */
-uint32_t spread_find(const uint32_t *processor, uint32_t ranks, uint32_t me, const cpu_set_t *allowed);
-/* A check: the processor that the thread goes to from `here`; 0: it stays. found: of spread_find. */
-uint32_t spread_advice(struct spread *s, uint64_t now, bool lost_slice, uint32_t here, uint32_t found);
+/* processor[ranks]: of each rank of the host. Returns one of the allowed processors with the fewest ranks, if
+ * rank `me` is the last one on a processor that has two ranks more. Ranks that leave at the same time get
+ * different ones, as far as there are. 0: the rank stays, or a processor is unknown. */
+uint32_t spread_find(const uint16_t *processor, uint32_t ranks, uint32_t me, const cpu_set_t *allowed);
+/* A check by one of `ranks`: the processor that the thread goes to from `here`; 0: it stays. found: of
+ * spread_find. More ranks check more rarely, as each looks at all. */
+uint32_t spread_advice(struct spread *s, uint64_t now, bool lost_slice, uint32_t ranks, uint32_t here,
+                       uint32_t found);

@@ -38,6 +38,15 @@ static void begin_on(int p)
         wrong("sched_setaffinity");
 }
 
+/* A rank that has moved may run on all of them again. */
+static void check_processors(void)
+{
+    cpu_set_t now;
+
+    if (sched_getaffinity(0, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &all))
+        wrong("it may no longer run on all processors");
+}
+
 static bool is_even(void)
 {
     int32_t ranks[PROCESSORS_MAX] = {0};
@@ -66,6 +75,7 @@ int main(int argc, char **argv)
         for (int k = 0; k < BARRIERS; k++)
             must(hvd_barrier(NULL), "hvd_barrier");
         even += is_even();
+        check_processors();
     }
     if (hvd_rank() == 0)
         printf("even in %d of %ld\n", even, trials);

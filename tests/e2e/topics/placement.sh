@@ -95,22 +95,6 @@ case_ranks_on_each_socket() {
     expect_out '^ranks: 2 for every socket$'
 }
 
-# The kernel alone leaves three ranks on one of two processors in a third of the trials. A busy machine has strangers, whom ranks avoid:
-# one of three runs is enough.
-slow_ranks_that_share_processors_spread() {
-    local processors even
-    two_processors
-    processors=$(nproc)
-    [ "$processors" = "$(nproc --all)" ] && [ "$processors" -le 16 ] || skip 'more than 16 processors, or some are not for us'
-    for _ in 1 2 3; do
-        hvd -np $((2 * processors)) "$BUILD/tests/crowd" 20
-        expect_status 0
-        even=$(sed -n 's/^even in \([0-9]*\) of 20$/\1/p' "$T/out")
-        [ "$even" -lt 18 ] || return 0
-    done
-    fail "the ranks were spread in $even of 20 trials only"
-}
-
 case_options_that_contradict() {
     hvd -np 1 --map-by slot:PE=2 --bind-to numa true
     expect_status 2

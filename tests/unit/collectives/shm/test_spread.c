@@ -9,7 +9,7 @@
 #define MS UINT64_C(1000000)
 
 #define RANKS(...)                                                                                           \
-    ((const uint32_t[]){__VA_ARGS__}), sizeof((const uint32_t[]){__VA_ARGS__}) / sizeof(uint32_t)
+    ((const uint16_t[]){__VA_ARGS__}), sizeof((const uint16_t[]){__VA_ARGS__}) / sizeof(uint16_t)
 
 /* The first n processors. */
 static cpu_set_t first(int n)
@@ -51,12 +51,34 @@ START_TEST(only_processors_that_are_allowed_count)
 }
 END_TEST
 
+START_TEST(ranks_that_leave_together_part)
+{
+    cpu_set_t four = first(4), three = first(3);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 2), 1, &four), 3);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 2), 3, &four), 4);
+    ck_assert_uint_eq(spread_find(RANKS(2, 2, 1, 1), 1, &four), 3);
+    ck_assert_uint_eq(spread_find(RANKS(2, 2, 1, 1), 3, &four), 4);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 2), 3, &three), 3); /* there is one only */
+}
+END_TEST
+
+START_TEST(many_ranks_check_rarely)
+{
+    struct spread s = {0};
+    ck_assert_uint_eq(spread_advice(&s, 1000 * MS, false, 4, 1, 0), 0);
+    ck_assert(spread_is_due(&s, 1001 * MS, false));
+    ck_assert_uint_eq(spread_advice(&s, 1001 * MS, false, 1024, 1, 0), 0);
+    ck_assert(!spread_is_due(&s, 1064 * MS, false));
+    ck_assert(spread_is_due(&s, 1066 * MS, false));
+}
+END_TEST
+
 /* The words are those of other processes. */
 START_TEST(unknown_and_wrong_processors_keep_all_in_place)
 {
     cpu_set_t two = first(2);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 0, 1), 3, &two), 0);
-    ck_assert_uint_eq(spread_find(RANKS(1, 1, UINT32_MAX, 1), 3, &two), 0);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, UINT16_MAX, 1), 3, &two), 0);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, CPU_SETSIZE + 1, 1), 3, &two), 0);
     ck_assert_uint_eq(spread_find(RANKS(0, 0, 0, 0), 3, &two), 0);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, CPU_SETSIZE, 1), 3, &two), 2);
@@ -70,7 +92,7 @@ static uint32_t move_until(struct spread *s, uint64_t *now, uint64_t until)
 
     for (; *now < until; *now += MS / 10)
         if (spread_is_due(s, *now, false))
-            moves += spread_advice(s, *now, false, 1, 2) == 2;
+            moves += spread_advice(s, *now, false, 4, 1, 2) == 2;
     return moves;
 }
 
@@ -89,7 +111,7 @@ static void stay_calm(struct spread *s, uint64_t *now, uint64_t until)
 {
     for (; *now < until; *now += MS / 10)
         if (spread_is_due(s, *now, false))
-            ck_assert_uint_eq(spread_advice(s, *now, false, 2, 0), 0);
+            ck_assert_uint_eq(spread_advice(s, *now, false, 4, 2, 0), 0);
 }
 
 START_TEST(a_quiet_second_makes_it_quick_again)
@@ -106,10 +128,10 @@ START_TEST(a_rank_that_meets_a_stranger_goes_back_and_stays)
 {
     struct spread s = {0};
     uint64_t now = 1000 * MS;
-    ck_assert_uint_eq(spread_advice(&s, now, false, 1, 2), 2);
+    ck_assert_uint_eq(spread_advice(&s, now, false, 4, 1, 2), 2);
     ck_assert(!spread_is_due(&s, now + 1, false));
     ck_assert(spread_is_due(&s, now + 1, true));
-    ck_assert_uint_eq(spread_advice(&s, now + 1, true, 2, 0), 1);
+    ck_assert_uint_eq(spread_advice(&s, now + 1, true, 4, 2, 0), 1);
     ck_assert(!spread_is_due(&s, now + 1, true));
     ck_assert(!spread_is_due(&s, now + 900 * MS, false));
     ck_assert(spread_is_due(&s, now + 1100 * MS, false));
@@ -119,9 +141,9 @@ END_TEST
 START_TEST(strangers_everywhere_keep_no_rank_from_moving)
 {
     struct spread s = {0};
-    ck_assert_uint_eq(spread_advice(&s, 1000 * MS, true, 1, 2), 2);
+    ck_assert_uint_eq(spread_advice(&s, 1000 * MS, true, 4, 1, 2), 2);
     ck_assert(!spread_is_due(&s, 1000 * MS + 1, true));
-    ck_assert_uint_eq(spread_advice(&s, 1002 * MS, true, 2, 0), 0);
+    ck_assert_uint_eq(spread_advice(&s, 1002 * MS, true, 4, 2, 0), 0);
 }
 END_TEST
 
@@ -129,9 +151,9 @@ START_TEST(a_stranger_who_comes_later_drives_nobody_back)
 {
     struct spread s = {0};
     uint64_t now = 1000 * MS;
-    ck_assert_uint_eq(spread_advice(&s, now, false, 1, 2), 2);
+    ck_assert_uint_eq(spread_advice(&s, now, false, 4, 1, 2), 2);
     stay_calm(&s, &now, 1100 * MS);
-    ck_assert_uint_eq(spread_advice(&s, now, true, 2, 0), 0);
+    ck_assert_uint_eq(spread_advice(&s, now, true, 4, 2, 0), 0);
 }
 END_TEST
 
@@ -142,6 +164,8 @@ int main(void)
     tcase_add_test(tc, the_last_rank_of_a_full_processor_goes);
     tcase_add_test(tc, one_rank_more_is_no_reason);
     tcase_add_test(tc, only_processors_that_are_allowed_count);
+    tcase_add_test(tc, ranks_that_leave_together_part);
+    tcase_add_test(tc, many_ranks_check_rarely);
     tcase_add_test(tc, unknown_and_wrong_processors_keep_all_in_place);
     tcase_add_test(tc, a_rank_that_is_taken_back_moves_ever_more_rarely);
     tcase_add_test(tc, a_quiet_second_makes_it_quick_again);
