@@ -21,7 +21,10 @@ uint32_t segment_piece(uint64_t segment_size, uint32_t most)
     uint64_t piece = (segment_size / PIECES + LINE - 1) / LINE * LINE;
     if (piece < PIECE_SMALL)
         piece = PIECE_SMALL;
-    return piece < most ? (uint32_t)piece : most;
+    piece = piece < most ? piece : most;
+    if (most % SEGMENT_PACKET == 0 && piece > SEGMENT_PACKET)
+        piece -= piece % SEGMENT_PACKET;
+    return (uint32_t)piece;
 }
 
 uint32_t segment_piece_at(uint64_t segment_size, uint32_t piece, uint64_t offset)

@@ -104,6 +104,13 @@ static int check_request(const struct tcp *tcp, const struct backend_request *r,
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
+/* Sizes that tuning tries are used as they are. */
+static uint32_t largest_piece(const struct backend_request *r)
+{
+    uint32_t most = r->piece_bytes ? r->piece_bytes : SEGMENT_PIECE_DEFAULT;
+    return r->fit_packets && most == SEGMENT_PIECE_DEFAULT ? SEGMENT_PIECE_FIT : most;
+}
+
 static int set_participants(struct op *op, const struct backend_request *r, struct err *e)
 {
     const struct backend_tcp_config *config = &op->tcp->config;
@@ -120,7 +127,7 @@ static int set_participants(struct op *op, const struct backend_request *r, stru
     op->x.hosts = hosts;
     op->x.self = op->early[config->self].peer;
     op->x.eager_bytes = r->eager_bytes ? r->eager_bytes : config->eager_bytes;
-    op->x.piece_bytes = r->piece_bytes ? r->piece_bytes : SEGMENT_PIECE_DEFAULT;
+    op->x.piece_bytes = largest_piece(r);
     if (!r->packed)
         op->x.packed = NULL;
     return 0;

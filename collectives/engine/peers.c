@@ -362,6 +362,7 @@ static int advertise_port(struct engine *engine, const Hvd__EngineConfig *c, str
     link.address = c->address;
     link.n_address = c->n_address;
     link.port = links_port(engine->peers.links);
+    link.pieces_fit = true;
     rank_link_advertise(engine, &link);
     message.body_case = HVD__ENGINE__BODY_LINK;
     message.link = &link;
@@ -432,8 +433,10 @@ void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
 {
     uint64_t now = clock_now();
     struct err e = ERR_INIT;
+    engine->peers.fit = links >= engine->hosts;
     for (size_t i = 0; i < links; i++) {
         const Hvd__Link *l = link[i];
+        engine->peers.fit = engine->peers.fit && l->pieces_fit;
         if (l->host == engine->self || l->host >= engine->hosts)
             continue;
         if (l->port == 0 || l->port > UINT16_MAX)

@@ -15,6 +15,7 @@ struct peers {
     struct rank_link *rank_link; /* NULL: no rank may have one */
     struct watch watch;
     bool up;       /* every link is ready */
+    bool fit;      /* all engines cut tensors into pieces that fit packets: those of release 0.1.0 do not */
     bool down;     /* given up after a failure */
     bool has_sent; /* messages about tensors, in this turn */
     struct backend *backend;

@@ -233,6 +233,7 @@ static void tell_links(struct job *j)
         link[i].n_address = 1;
         link[i].port = j->port[i];
         link[i].rank_link_hosts = j->rank_link_hosts[i];
+        link[i].pieces_fit = j->pieces_fit[i];
         link[i].machine = j->machine[i];
         link[i].processors = j->processors_of[i];
         list[i] = &link[i];
@@ -256,6 +257,7 @@ static void take_message(struct job *j, int host, const Hvd__Engine *m)
     j->link[host] = "127.0.0.1";
     j->port[host] = m->link->port;
     j->rank_link_hosts[host] = j->without_links == host + 1 ? 0 : m->link->rank_link_hosts;
+    j->pieces_fit[host] = j->without_fit != host + 1 && m->link->pieces_fit;
     j->machine[host] = m->link->machine + (j->elsewhere == host + 1);
     j->processors_of[host] = j->processors > 0 ? (uint32_t)j->processors : m->link->processors;
     if (++j->links == j->hosts)

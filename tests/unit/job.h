@@ -27,6 +27,7 @@ struct job {
     void *ctx;
     int silent_sessions; /* 1: nobody tells the engines how a worker ended */
     int without_links;   /* the engine of host number so many - 1 is said to connect no ranks; 0: of none */
+    int without_fit;     /* likewise, to cut tensors as release 0.1.0 does */
     int processors;      /* that each engine is said to have; 0: those it has */
     int elsewhere;       /* the engine of host number so many - 1 is said to be elsewhere; 0: of none */
     int stall_ms;        /* a stall ends the job after that; 0: never */
@@ -49,7 +50,7 @@ struct job {
     int pidfd[JOB_RANKS_MAX];
     char *link[JOB_HOSTS_MAX];
     uint32_t port[JOB_HOSTS_MAX], rank_link_hosts[JOB_HOSTS_MAX], machine[JOB_HOSTS_MAX];
-    uint32_t processors_of[JOB_HOSTS_MAX], sent[JOB_HOSTS_MAX];
+    uint32_t processors_of[JOB_HOSTS_MAX], pieces_fit[JOB_HOSTS_MAX], sent[JOB_HOSTS_MAX];
 };
 
 /* How ranks lie on hosts. */

@@ -2,6 +2,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define LARGE (3 << 18) /* elements: 3 MiB, which hosts exchange piece by piece */
+
+/* The ranks sum a large tensor. NULL, or what was wrong. */
+static const char *sum_large(void)
+{
+    float *x = malloc(LARGE * sizeof *x);
+    int ranks = hvd_size();
+
+    for (int i = 0; x && i < LARGE; i++)
+        x[i] = (float)(i % 1000 + hvd_rank());
+    if (!x || hvd_allreduce("large", x, x, LARGE, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
+        return hvd_last_error();
+    for (int i = 0; i < LARGE; i++)
+        if (x[i] != (float)(ranks * (i % 1000) + ranks * (ranks - 1) / 2))
+            return "a wrong sum";
+    free(x);
+    return NULL;
+}
+
 /* [TIMES] */
 int main(int argc, char **argv)
 {
@@ -13,6 +32,9 @@ int main(int argc, char **argv)
         if (hvd_allreduce("sum", &one, &one, 1, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
             return fprintf(stderr, "%s\n", hvd_last_error()), 1;
     }
+    const char *wrong = sum_large();
+    if (wrong)
+        return fprintf(stderr, "%s\n", wrong), 1;
     printf("the sum is %g\n", one);
     return hvd_shutdown();
 }

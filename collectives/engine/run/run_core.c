@@ -217,6 +217,7 @@ void run_start(struct run *run, struct backend_request *request)
     request->ctx = run;
     request->eager_bytes = run->values.of[AUTOTUNE_EAGER_BYTES];
     request->piece_bytes = run->values.of[AUTOTUNE_PIECE_BYTES];
+    request->fit_packets = run->engine->peers.fit;
     if (backend->ops->start(backend, request, &e) != 0)
         request->done(run, &e);
 }

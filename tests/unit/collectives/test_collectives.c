@@ -269,6 +269,35 @@ START_TEST(bits_are_the_same_on_every_rank_and_in_every_run)
 }
 END_TEST
 
+/* Large enough for several pieces of several packets. */
+static int large(const struct job *job, int rank)
+{
+    enum { COUNT = 3 << 20 };
+    float *x = hvd_init() == 0 ? hvd_alloc(COUNT * sizeof *x) : NULL;
+    int ranks = job->hosts * job->per_host;
+
+    job_check(x != NULL);
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < COUNT; i++)
+            x[i] = (float)(i % 1000 + rank);
+        job_check(hvd_allreduce("x", x, x, again ? COUNT : COUNT / 6, HVD_FLOAT32, HVD_SUM, NULL) ==
+                  HVD_SUCCESS);
+        for (int i = 0; i < (again ? COUNT : COUNT / 6); i++)
+            job_check(x[i] == (float)(ranks * (i % 1000) + ranks * (ranks - 1) / 2));
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+/* Release 0.1.0 cuts tensors into other pieces. If one host does, all do. */
+START_TEST(hosts_cut_tensors_alike)
+{
+    struct job job = {.hosts = 3, .per_host = 1, .worker = large, .without_fit = _i};
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
+}
+END_TEST
+
 /* ---- faults -------------------------------------------------------------------------------------------- */
 
 static int mismatch(const struct job *job, int rank)
@@ -830,6 +859,7 @@ int main(void)
     tcase_add_loop_test(tc, operations_overlap_in_any_order, 0, SHAPES);
     tcase_add_loop_test(tc, ten_thousand_names_are_in_flight, 1, 4);
     tcase_add_loop_test(tc, bits_are_the_same_on_every_rank_and_in_every_run, 1, SHAPES);
+    tcase_add_loop_test(tc, hosts_cut_tensors_alike, 0, 3);
     tcase_add_loop_test(tc, a_mismatch_is_an_error_on_every_rank, 1, SHAPES);
     tcase_add_loop_test(tc, a_death_ends_every_call_and_names_the_cause, 1, SHAPES);
     tcase_add_loop_test(tc, leaving_without_a_word_is_a_death, 1, SHAPES);

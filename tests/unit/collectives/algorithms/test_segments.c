@@ -44,6 +44,20 @@ START_TEST(pieces_cover_a_segment_once)
 }
 END_TEST
 
+START_TEST(pieces_fit_packets)
+{
+    for (uint64_t size = 64; size < 100u << 20; size += size / 3 / 64 * 64 + 64) {
+        uint32_t piece = segment_piece(size, SEGMENT_PIECE_FIT);
+        uint32_t before = segment_piece(size, SEGMENT_PIECE_DEFAULT);
+        ck_assert(piece <= before && piece > before / 2 && piece % 64 == 0);
+        ck_assert(piece <= SEGMENT_PACKET || piece % SEGMENT_PACKET == 0);
+    }
+    ck_assert_uint_eq(segment_piece(512 << 10, SEGMENT_PIECE_FIT), SEGMENT_PACKET);
+    ck_assert_uint_eq(segment_piece(512 << 10, SEGMENT_PIECE_DEFAULT), 64 << 10); /* as release 0.1.0 cuts */
+    ck_assert_uint_eq(segment_piece(1u << 30, SEGMENT_PIECE_FIT), SEGMENT_PIECE_FIT);
+}
+END_TEST
+
 /* Every host has one parent that counts it among its children, and the root is above all. */
 START_TEST(broadcast_trees_reach_everyone)
 {
@@ -92,6 +106,7 @@ int main(void)
     tcase_add_test(c, segments_cover_a_tensor_once);
     tcase_add_loop_test(c, one_trip_while_few_bytes_are_sent_in_vain, 0, sizeof eager / sizeof *eager);
     tcase_add_test(c, pieces_cover_a_segment_once);
+    tcase_add_test(c, pieces_fit_packets);
     tcase_add_test(c, broadcast_trees_reach_everyone);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
