@@ -71,8 +71,8 @@ struct backend_request {
     /* Sizes of the transfer, the same on every participant. 0: as the backend's configuration says. The bits
      * of the result do not depend on them. */
     uint32_t eager_bytes; /* up to this size data is sent without a grant; at most BACKEND_EAGER_MAX */
-    uint32_t piece_bytes; /* of the largest piece: a multiple of 64, at most BACKEND_PIECE_MAX */
-    bool fit_packets;     /* pieces of the standard size are cut as a network device sends them at once */
+    uint32_t piece_bytes; /* of the largest piece: a power of two from 64 on, at most BACKEND_PIECE_MAX */
+    bool fit_packets;     /* pieces are cut somewhat smaller, so that a network device sends them at once */
     uint32_t root;        /* broadcast: a participant, by its index in the job */
     /* Optional: how many bytes of data, from its beginning, this host has filled in so far. When there are
      * more, the owner calls `more`. Only for an allreduce of more than BACKEND_EAGER_MAX bytes. */

@@ -93,7 +93,8 @@ static int check_request(const struct tcp *tcp, const struct backend_request *r,
         return err_set(e, tcp->why.code, "%s", tcp->why.text);
     if (r->kind < BACKEND_ALLREDUCE || r->kind > BACKEND_ALLTOALL)
         return err_set(e, ERR_PROTOCOL, "an operation of the unknown kind %d", (int)r->kind);
-    if (r->eager_bytes > BACKEND_EAGER_MAX || r->piece_bytes > BACKEND_PIECE_MAX || r->piece_bytes % 64)
+    if (r->eager_bytes > BACKEND_EAGER_MAX || r->piece_bytes > BACKEND_PIECE_MAX || r->piece_bytes % 64 ||
+        (r->piece_bytes & (r->piece_bytes - 1)))
         return err_set(e, ERR_PROTOCOL, "operation %llu in impossible pieces",
                        (unsigned long long)r->sequence);
     if (r->set > BACKEND_SET_MAX || r->sequence > BACKEND_SEQUENCE_MAX || r->sequence == 0 ||
@@ -104,11 +105,11 @@ static int check_request(const struct tcp *tcp, const struct backend_request *r,
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-/* Sizes that tuning tries are used as they are. */
+/* 60 KiB in place of each 64 KiB, if pieces are to fit packets. */
 static uint32_t largest_piece(const struct backend_request *r)
 {
     uint32_t most = r->piece_bytes ? r->piece_bytes : SEGMENT_PIECE_DEFAULT;
-    return r->fit_packets && most == SEGMENT_PIECE_DEFAULT ? SEGMENT_PIECE_FIT : most;
+    return r->fit_packets && most >= SEGMENT_WHOLE ? most / SEGMENT_WHOLE * SEGMENT_PACKET : most;
 }
 
 static int set_participants(struct op *op, const struct backend_request *r, struct err *e)

@@ -67,14 +67,14 @@ bool neighbours_need_processor(const struct tensor_view *v)
 
 static _Thread_local struct spread spread;
 
-/* 0: one of them sleeps. The kernel may wake it elsewhere, so nothing is known then. */
+/* Nothing is known while one of them sleeps: the kernel may wake it elsewhere. */
 static uint32_t find_emptier(uint32_t here, const cpu_set_t *allowed)
 {
     uint16_t processor[SHM_MEMBERS_MAX];
     for (uint32_t i = 0; i < client.region.members; i++) {
         uint32_t there = processor_of(i);
         if (doorbell_has_sleeper(region_mailbox(&client.region, i)) || there > UINT16_MAX)
-            return 0;
+            return SPREAD_UNKNOWN;
         processor[i] = (uint16_t)there;
     }
     processor[client.local_rank] = (uint16_t)here;
@@ -87,9 +87,11 @@ static void check_place(uint64_t now, bool lost_slice)
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
+    if (spread.from != 0 && !CPU_ISSET(spread.from - 1, &allowed))
+        spread.from = 0;
     uint32_t found = find_emptier(here, &allowed);
     uint32_t to = spread_advice(&spread, now, lost_slice, client.region.members, here, found);
-    if (to == 0 || !CPU_ISSET(to - 1, &allowed))
+    if (to == 0)
         return;
     doorbell_move_to(to - 1, &allowed);
     neighbours_note_processor();

@@ -66,13 +66,18 @@ static bool are_linked(const struct engine *engine)
     return true;
 }
 
-static void on_ready(void *ctx, uint32_t host)
+/* Others may connect before this engine has heard of all. Nothing begins before: all cut tensors alike. */
+static void note_links(struct engine *engine)
 {
-    struct engine *engine = ctx;
-    (void)host;
-    engine->peers.up = are_linked(engine);
+    engine->peers.up = engine->peers.met && are_linked(engine);
     if (engine->peers.up)
         log_debug("linked to %u hosts", engine->hosts - 1);
+}
+
+static void on_ready(void *ctx, uint32_t host)
+{
+    (void)host;
+    note_links(ctx);
 }
 
 /* A message of the host could not be taken. */
@@ -446,6 +451,8 @@ void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
             links_connect(engine->peers.links, l->host, (const char *const *)l->address, l->n_address,
                           (uint16_t)l->port, now, &e);
     }
+    engine->peers.met = true;
+    note_links(engine);
     if (e.code)
         engine_poison(engine, HVD_ERR_PEER, e.text);
 }
@@ -534,7 +541,7 @@ static int regroup_peers(struct engine *engine, const struct engine_regroup *g, 
             engine->host[i].sends = engine->epoch; /* a new link is made in this epoch */
     engine->peers.down = false;
     engine->peers.lost_host = UINT32_MAX;
-    engine->peers.up = are_linked(engine);
+    engine->peers.met = engine->peers.up = false;
     return rc;
 }
 

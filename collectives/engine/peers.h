@@ -14,8 +14,9 @@ struct peers {
     struct links *links;         /* NULL: there is one host */
     struct rank_link *rank_link; /* NULL: no rank may have one */
     struct watch watch;
-    bool up;       /* every link is ready */
-    bool fit;      /* all engines cut tensors into pieces that fit packets: those of release 0.1.0 do not */
+    bool met;      /* the engines of this epoch are known, and so is `fit` */
+    bool fit;      /* all cut tensors into pieces that fit packets: release 0.1.0 does not */
+    bool up;       /* that, and every link is ready */
     bool down;     /* given up after a failure */
     bool has_sent; /* messages about tensors, in this turn */
     struct backend *backend;

@@ -66,17 +66,29 @@ void doorbell_relax(bool yield)
 #endif
 }
 
+/* The set of the calling thread now. */
+static cpu_set_t read_set(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        CPU_ZERO(&set);
+    return set;
+}
+
 /* The kernel moves a thread that may not run where it is. Then the thread may run on all of `all` again,
  * unless somebody else has chosen for it meanwhile. No handler of a signal sees the smaller set. */
 static void move_to(const cpu_set_t *to, const cpu_set_t *all)
 {
     sigset_t every, before;
-    cpu_set_t now;
     sigfillset(&every);
     pthread_sigmask(SIG_BLOCK, &every, &before);
-    if (sched_setaffinity(0, sizeof *to, to) == 0 && sched_getaffinity(0, sizeof now, &now) == 0 &&
-        CPU_EQUAL(&now, to))
-        (void)sched_setaffinity(0, sizeof *all, all);
+    cpu_set_t now = read_set(), kept;
+    if (CPU_EQUAL(&now, all) && sched_setaffinity(0, sizeof *to, to) == 0) {
+        now = read_set();
+        CPU_AND(&kept, &now, to);
+        if (CPU_EQUAL(&kept, &now)) /* a processor may have gone, too */
+            (void)sched_setaffinity(0, sizeof *all, all);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -80,7 +80,8 @@ static inline bool spread_is_due(const struct spread *s, uint64_t now, bool lost
 }
 /* processor[ranks]: of each rank of the host. Returns one of the allowed processors with the fewest ranks, if
  * rank `me` is the last one on a processor that has two ranks more. Ranks that leave at the same time get
- * different ones, as far as there are. 0: the rank stays, or a processor is unknown. */
+ * different ones, as far as there are. 0: the rank stays. SPREAD_UNKNOWN: a processor is unknown. */
+#define SPREAD_UNKNOWN UINT32_MAX
 uint32_t spread_find(const uint16_t *processor, uint32_t ranks, uint32_t me, const cpu_set_t *allowed);
 /* A check by one of `ranks`: the processor that the thread goes to from `here`; 0: it stays. found: of
  * spread_find. More ranks check more rarely, as each looks at all. */

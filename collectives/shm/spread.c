@@ -43,7 +43,9 @@ uint32_t spread_find(const uint16_t *processor, uint32_t ranks, uint32_t me, con
 {
     struct places p;
     uint32_t number = 0, before = 0;
-    if (!count_ranks(&p, processor, ranks) || p.last[processor[me]] != me)
+    if (!count_ranks(&p, processor, ranks))
+        return SPREAD_UNKNOWN;
+    if (p.last[processor[me]] != me)
         return 0;
     uint32_t least = find_least(&p, allowed, &number);
     if (number == 0 || p.ranks[processor[me]] < least + 2)
@@ -71,6 +73,10 @@ uint32_t spread_advice(struct spread *s, uint64_t now, bool lost_slice, uint32_t
     if (from != 0 && lost_slice) {
         s->from = 0;
         return rest(s, now + STRANGER_NS, from);
+    }
+    if (found == SPREAD_UNKNOWN) {
+        s->next = now + CHECK_NS * (1 + ranks / RANKS_FEW);
+        return 0;
     }
     if (found != 0) {
         s->from = lost_slice ? 0 : here; /* it lost slices here, too: strangers are everywhere */

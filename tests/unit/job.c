@@ -242,8 +242,10 @@ static void tell_links(struct job *j)
     links.n_link = (size_t)j->hosts;
     m.body_case = HVD__ENGINE__BODY_LINKS;
     m.links = &links;
-    for (int i = 0; i < j->hosts; i++)
+    for (int i = 1; i < j->hosts; i++)
         send_message(j, i, &m, -1);
+    (void)poll(NULL, 0, j->late_ms);
+    send_message(j, 0, &m, -1);
 }
 
 static void take_message(struct job *j, int host, const Hvd__Engine *m)

@@ -28,6 +28,7 @@ struct job {
     int silent_sessions; /* 1: nobody tells the engines how a worker ended */
     int without_links;   /* the engine of host number so many - 1 is said to connect no ranks; 0: of none */
     int without_fit;     /* likewise, to cut tensors as release 0.1.0 does */
+    int late_ms;         /* the first host hears so much later where the others are */
     int processors;      /* that each engine is said to have; 0: those it has */
     int elsewhere;       /* the engine of host number so many - 1 is said to be elsewhere; 0: of none */
     int stall_ms;        /* a stall ends the job after that; 0: never */

@@ -97,9 +97,9 @@ train() { # RELEASE OF HVDRUN ARGUMENTS
     cmp -s "$T/losses" "$state/losses" || { cat "$T/out" "$T/err" >&2; return 1; }
 }
 
-sum_large() {
+move_large() { # RELEASE OF HVDRUN
     cc "$here/worker.c" -o "$T/worker" -I"$state/this/usr/include" -L"$state/this/usr/lib" -lhvd || return 1
-    LD_LIBRARY_PATH=$state/this/usr/lib timeout 60 "$state/this/usr/bin/hvdrun" --rsh "$T/rsh" --agent-path "$T/hvdagent" -np 4 -H a:2,b:2 "$T/worker" \
+    LD_LIBRARY_PATH=$state/this/usr/lib timeout 60 "$state/$1/usr/bin/hvdrun" --rsh "$T/rsh" --agent-path "$T/hvdagent" -np 4 -H a:2,b:2 "$T/worker" \
         > "$T/out" 2> "$T/err" || { cat "$T/err" >&2; return 1; }
     [ "$(sort -u "$T/out")" = 'the sum is 10' ]
 }
@@ -115,12 +115,13 @@ case_a_newer_or_older_launcher() {
 case_hosts_of_two_releases() {
     make_hosts this "$other"
     train this || fail 'the first host has this tree'
-    sum_large || fail 'a large tensor, cut into pieces'
-    train "$other" || fail 'likewise, with the other hvdrun'
+    move_large this || fail 'a large tensor, cut into pieces'
+    move_large "$other" || fail 'likewise, with the other hvdrun'
+    train "$other" || fail 'with the other hvdrun'
     train this --encrypt || fail 'encrypted'
     make_hosts "$other" this
     train this || fail 'the second host has this tree'
-    sum_large || fail 'likewise, the other way round'
+    move_large this || fail 'a large tensor, the other way round'
 }
 
 # The program is the same; libhvd.so.0 is that of another release than the engine.

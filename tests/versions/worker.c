@@ -4,8 +4,8 @@
 
 #define LARGE (3 << 18) /* elements: 3 MiB, which hosts exchange piece by piece */
 
-/* The ranks sum a large tensor. NULL, or what was wrong. */
-static const char *sum_large(void)
+/* The ranks sum a large tensor, and pass it on. NULL, or what was wrong. */
+static const char *move_large(void)
 {
     float *x = malloc(LARGE * sizeof *x);
     int ranks = hvd_size();
@@ -17,6 +17,13 @@ static const char *sum_large(void)
     for (int i = 0; i < LARGE; i++)
         if (x[i] != (float)(ranks * (i % 1000) + ranks * (ranks - 1) / 2))
             return "a wrong sum";
+    for (int root = 0, step = ranks > 1 ? ranks - 1 : 1; root < ranks; root += step) {
+        x[LARGE - 1] = (float)(hvd_rank() == root ? root + 1 : -1);
+        if (hvd_broadcast("passed on", x, LARGE, HVD_FLOAT32, root, NULL) != HVD_SUCCESS)
+            return hvd_last_error();
+        if (x[LARGE - 1] != (float)(root + 1))
+            return "another rank's elements";
+    }
     free(x);
     return NULL;
 }
@@ -32,7 +39,7 @@ int main(int argc, char **argv)
         if (hvd_allreduce("sum", &one, &one, 1, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
             return fprintf(stderr, "%s\n", hvd_last_error()), 1;
     }
-    const char *wrong = sum_large();
+    const char *wrong = move_large();
     if (wrong)
         return fprintf(stderr, "%s\n", wrong), 1;
     printf("the sum is %g\n", one);

@@ -298,6 +298,15 @@ START_TEST(hosts_cut_tensors_alike)
 }
 END_TEST
 
+/* The others connect to the first host before it has heard how they cut. */
+START_TEST(a_host_that_hears_late_cuts_as_the_others)
+{
+    struct job job = {.hosts = 2, .per_host = 2, .worker = large, .late_ms = 300};
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
+}
+END_TEST
+
 /* ---- faults -------------------------------------------------------------------------------------------- */
 
 static int mismatch(const struct job *job, int rank)
@@ -860,6 +869,7 @@ int main(void)
     tcase_add_loop_test(tc, ten_thousand_names_are_in_flight, 1, 4);
     tcase_add_loop_test(tc, bits_are_the_same_on_every_rank_and_in_every_run, 1, SHAPES);
     tcase_add_loop_test(tc, hosts_cut_tensors_alike, 0, 3);
+    tcase_add_test(tc, a_host_that_hears_late_cuts_as_the_others);
     tcase_add_loop_test(tc, a_mismatch_is_an_error_on_every_rank, 1, SHAPES);
     tcase_add_loop_test(tc, a_death_ends_every_call_and_names_the_cause, 1, SHAPES);
     tcase_add_loop_test(tc, leaving_without_a_word_is_a_death, 1, SHAPES);

@@ -46,15 +46,16 @@ END_TEST
 
 START_TEST(pieces_fit_packets)
 {
+    const uint32_t fit = SEGMENT_PIECE_DEFAULT / SEGMENT_WHOLE * SEGMENT_PACKET;
     for (uint64_t size = 64; size < 100u << 20; size += size / 3 / 64 * 64 + 64) {
-        uint32_t piece = segment_piece(size, SEGMENT_PIECE_FIT);
+        uint32_t piece = segment_piece(size, fit);
         uint32_t before = segment_piece(size, SEGMENT_PIECE_DEFAULT);
         ck_assert(piece <= before && piece > before / 2 && piece % 64 == 0);
         ck_assert(piece <= SEGMENT_PACKET || piece % SEGMENT_PACKET == 0);
     }
-    ck_assert_uint_eq(segment_piece(512 << 10, SEGMENT_PIECE_FIT), SEGMENT_PACKET);
+    ck_assert_uint_eq(segment_piece(512 << 10, fit), SEGMENT_PACKET);
     ck_assert_uint_eq(segment_piece(512 << 10, SEGMENT_PIECE_DEFAULT), 64 << 10); /* as release 0.1.0 cuts */
-    ck_assert_uint_eq(segment_piece(1u << 30, SEGMENT_PIECE_FIT), SEGMENT_PIECE_FIT);
+    ck_assert_uint_eq(segment_piece(1u << 30, fit), fit);
 }
 END_TEST
 

@@ -120,7 +120,8 @@ START_TEST(how_a_request_travels_changes_no_bit)
                 piece_bytes = how[k][1];
                 check_allreduce(&job, ++sequence, counts[c], HVD_SUM, late);
             }
-    static const uint32_t wrong[][2] = {{BACKEND_EAGER_MAX + 1, 64}, {64, 65}, {64, BACKEND_PIECE_MAX + 64}};
+    static const uint32_t wrong[][2] = {
+        {BACKEND_EAGER_MAX + 1, 64}, {64, 65}, {64, 192}, {64, 2 * BACKEND_PIECE_MAX}};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         struct err e = ERR_INIT;
         eager_bytes = wrong[k][0];

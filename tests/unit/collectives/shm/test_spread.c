@@ -77,10 +77,10 @@ END_TEST
 START_TEST(unknown_and_wrong_processors_keep_all_in_place)
 {
     cpu_set_t two = first(2);
-    ck_assert_uint_eq(spread_find(RANKS(1, 1, 0, 1), 3, &two), 0);
-    ck_assert_uint_eq(spread_find(RANKS(1, 1, UINT16_MAX, 1), 3, &two), 0);
-    ck_assert_uint_eq(spread_find(RANKS(1, 1, CPU_SETSIZE + 1, 1), 3, &two), 0);
-    ck_assert_uint_eq(spread_find(RANKS(0, 0, 0, 0), 3, &two), 0);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, 0, 1), 3, &two), SPREAD_UNKNOWN);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, UINT16_MAX, 1), 3, &two), SPREAD_UNKNOWN);
+    ck_assert_uint_eq(spread_find(RANKS(1, 1, CPU_SETSIZE + 1, 1), 3, &two), SPREAD_UNKNOWN);
+    ck_assert_uint_eq(spread_find(RANKS(0, 0, 0, 0), 3, &two), SPREAD_UNKNOWN);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, CPU_SETSIZE, 1), 3, &two), 2);
 }
 END_TEST
@@ -121,6 +121,17 @@ START_TEST(a_quiet_second_makes_it_quick_again)
     move_until(&s, &now, 2000 * MS);
     stay_calm(&s, &now, 3000 * MS);
     ck_assert_uint_ge(move_until(&s, &now, 3010 * MS), 3);
+}
+END_TEST
+
+START_TEST(nothing_known_is_no_calm)
+{
+    struct spread s = {0};
+    uint64_t now = 1000 * MS;
+    ck_assert_uint_eq(spread_advice(&s, now, false, 4, 1, 2), 2);
+    for (int i = 0; i < 100; i++)
+        ck_assert_uint_eq(spread_advice(&s, now += MS, false, 4, 2, SPREAD_UNKNOWN), 0);
+    ck_assert_uint_eq(spread_advice(&s, now, true, 4, 2, SPREAD_UNKNOWN), 1);
 }
 END_TEST
 
@@ -169,6 +180,7 @@ int main(void)
     tcase_add_test(tc, unknown_and_wrong_processors_keep_all_in_place);
     tcase_add_test(tc, a_rank_that_is_taken_back_moves_ever_more_rarely);
     tcase_add_test(tc, a_quiet_second_makes_it_quick_again);
+    tcase_add_test(tc, nothing_known_is_no_calm);
     tcase_add_test(tc, a_rank_that_meets_a_stranger_goes_back_and_stays);
     tcase_add_test(tc, strangers_everywhere_keep_no_rank_from_moving);
     tcase_add_test(tc, a_stranger_who_comes_later_drives_nobody_back);
