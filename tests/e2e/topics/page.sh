@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2016,SC2034,SC2154
 # The page of a job, in a real browser.
 CULPRIT=$BUILD/tests/culprit CTL=$BUILD/hvdctl
+limit=60
 
 # The document that the page's script has made, in $T/dom.
 open_page() { # FILE
@@ -82,6 +83,23 @@ assert len(values) > 1 and max(values) < 300, values
 assert sum(values) / len(values) > 20, values" > "$T/looked" 2>&1 || fail "$(cat "$T/looked")"
 }
 
+# Other work on this machine makes the slow rank wait, too, for a while.
+shows_the_slow_rank() {
+    run "$CTL" page "t$$" --json
+    expect_status 0
+    python3 -c "import json
+report = json.load(open('$T/out'))
+assert report['exit_status'] is None and report['cause'] is None, report
+assert [rank['rank'] for rank in report['ranks']] == [0, 1, 2], report['ranks']
+history = report['history']
+# 3 ms of work and the allreduces.
+steps = [int(us) for us in history['step_us'].split() if us != '-']
+assert steps and all(2900 < us < 100000 for us in steps), history
+waits = [[int(x) for x in rank['history']['waiting_percent'].split() if x != '-'] for rank in report['ranks']]
+middle = [sorted(of)[len(of) // 2] for of in waits]
+assert min(middle[0], middle[2]) > middle[1] + 10, waits" > "$T/looked" 2>&1
+}
+
 case_a_job_that_runs() {
     start --job-name "t$$" -np 3 "$CULPRIT" slow 1
     until_out 10 ready 3
@@ -96,19 +114,7 @@ case_a_job_that_runs() {
     expect_seen 'rank 1 on localhost is always late: '
     expect_seen 'Waiting in operations, by rank'
     expect_seen 'Time of a step'
-    run "$CTL" page "t$$" --json
-    expect_status 0
-    python3 -c "import json
-report = json.load(open('$T/out'))
-assert report['exit_status'] is None and report['cause'] is None, report
-assert [rank['rank'] for rank in report['ranks']] == [0, 1, 2], report['ranks']
-history = report['history']
-# 3 ms of work and the allreduces.
-steps = [int(us) for us in history['step_us'].split() if us != '-']
-assert steps and all(2900 < us < 100000 for us in steps), history
-waits = [[int(x) for x in rank['history']['waiting_percent'].split() if x != '-'] for rank in report['ranks']]
-middle = [sorted(of)[len(of) // 2] for of in waits]
-assert min(middle[0], middle[2]) > middle[1] + 10, waits" > "$T/looked" 2>&1 || fail "$(cat "$T/looked")"
+    until_true 20 shows_the_slow_rank || fail "$(cat "$T/looked")"
     run "$CTL" page "t$$" --file "$T/no/such"
     expect_status 1
     one_clear_line '^hvdctl: cannot write .*/no/such: No such file or directory$' 'a file'
