@@ -189,12 +189,12 @@ static void read_processes(struct limits *l, uint32_t ranks)
     char path[CONTAINMENT_PATH_MAX];
     char *loadavg = containment_read("/proc/loadavg");
     const char *self, *mounts;
-    bool placed = containment_texts(&self, &mounts);
+    bool known = containment_texts(&self, &mounts);
     uint64_t tasks = loadavg ? limits_tasks(loadavg) : 0;
     read_user(l, ranks, tasks);
-    if (placed && containment_place_v1(self, mounts, "pids", "pids.max", path, sizeof path) == 0)
+    if (known && containment_place_v1(self, mounts, "pids", "pids.max", path, sizeof path) == 0)
         read_cgroups(l, ranks, path);
-    if (placed && containment_place(self, mounts, "pids.max", path, sizeof path) == 0)
+    if (known && containment_place(self, mounts, "pids.max", path, sizeof path) == 0)
         read_cgroups(l, ranks, path);
     read_kernel(l, ranks, tasks);
     free(loadavg);

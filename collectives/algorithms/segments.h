@@ -18,12 +18,12 @@ struct segment segment_of(uint64_t count, size_t element_size, uint32_t hosts, u
 #define SEGMENT_PIECE_DEFAULT (256u << 10)
 /* The kernel hands at most 64 KiB with all headers to a network device at once. A piece of 64 KiB would cost
  * a second, small packet, and an acknowledgement more. */
-#define SEGMENT_WHOLE  (64u << 10)
-#define SEGMENT_PACKET (60u << 10)
+#define SEGMENT_PACKET_MAX (64u << 10)
+#define SEGMENT_PACKET     (60u << 10)
 
 /* The piece size for a segment: small enough that sending, summing and sending on overlap, large enough that
- * frames cost little. `most`: a multiple of 64. If it is one of SEGMENT_PACKET, so is a piece that is larger
- * than that. */
+ * frames cost little. `most`: a multiple of 64. If `most` is a multiple of SEGMENT_PACKET, a piece above
+ * SEGMENT_PACKET is a multiple, too. */
 uint32_t segment_piece(uint64_t segment_size, uint32_t most);
 /* Bytes of the piece that begins at `offset`. */
 uint32_t segment_piece_at(uint64_t segment_size, uint32_t piece, uint64_t offset);

@@ -109,7 +109,7 @@ static int check_request(const struct tcp *tcp, const struct backend_request *r,
 static uint32_t largest_piece(const struct backend_request *r)
 {
     uint32_t most = r->piece_bytes ? r->piece_bytes : SEGMENT_PIECE_DEFAULT;
-    return r->fit_packets && most >= SEGMENT_WHOLE ? most / SEGMENT_WHOLE * SEGMENT_PACKET : most;
+    return r->fit_packets && most >= SEGMENT_PACKET_MAX ? most / SEGMENT_PACKET_MAX * SEGMENT_PACKET : most;
 }
 
 static int set_participants(struct op *op, const struct backend_request *r, struct err *e)

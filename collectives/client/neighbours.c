@@ -4,7 +4,8 @@
  * whether one of them may need this processor. Then only a yield brings the operation on. Otherwise the
  * others probably run now, on other processors: looks find their arrival sooner than yields do.
  *
- * This is so for operations of all ranks of the host. In those of a part, nobody knows what the others do. */
+ * This holds for operations of all ranks of the host. In an operation of some of them, nobody knows what the
+ * other ranks do. */
 #include <sched.h>
 
 #include "collectives/client/core.h"
@@ -13,7 +14,7 @@
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/patience.h"
 
-#define RANKS_MANY 32 /* looks at so many ranks cost more than yields */
+#define RANKS_MANY 32 /* with more, a look takes too long: it reads a line of each */
 
 static uint32_t this_processor(void)
 {
@@ -67,7 +68,7 @@ bool neighbours_need_processor(const struct tensor_view *v)
 
 static _Thread_local struct spread spread;
 
-/* Nothing is known while one of them sleeps: the kernel may wake it elsewhere. */
+/* While a rank sleeps, its processor is unknown: the kernel may wake the rank elsewhere. */
 static uint32_t find_emptier(uint32_t here, const cpu_set_t *allowed)
 {
     uint16_t processor[SHM_MEMBERS_MAX];

@@ -230,10 +230,10 @@ void operation_lose_engine(struct tensor *t);
 
 /* ---- neighbours.c: ranks that share a processor -------------------------------------------------------- */
 
-/* The calling thread has come to an operation here. */
+/* Writes the calling thread's processor into the mailbox of this rank. */
 void neighbours_note_processor(void);
 /* The calling thread begins to wait, at clock_now(), where ranks share processors. It may move to another
- * processor: collectives/shm/patience.h says when. */
+ * processor: collectives/shm/patience.h says when. lost_slice: a yield has given a slice away lately. */
 void neighbours_begin_wait(const struct tensor_view *v, uint64_t now, bool lost_slice);
 /* A yield may help: a member that has not arrived, or chunks that nobody has taken, may need the processor of
  * the calling thread. If few chunks are left and all are taken, their end is near. */

@@ -66,7 +66,8 @@ static bool are_linked(const struct engine *engine)
     return true;
 }
 
-/* Others may connect before this engine has heard of all. Nothing begins before: all cut tensors alike. */
+/* Other hosts may connect before this engine knows all engines. No operation begins until then, since all
+ * engines must cut tensors alike. */
 static void note_links(struct engine *engine)
 {
     engine->peers.up = engine->peers.met && are_linked(engine);

@@ -16,7 +16,7 @@ struct peers {
     struct watch watch;
     bool met;      /* the engines of this epoch are known, and so is `fit` */
     bool fit;      /* all cut tensors into pieces that fit packets: release 0.1.0 does not */
-    bool up;       /* that, and every link is ready */
+    bool up;       /* all engines are known, and every link is ready */
     bool down;     /* given up after a failure */
     bool has_sent; /* messages about tensors, in this turn */
     struct backend *backend;

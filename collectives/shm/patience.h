@@ -54,7 +54,7 @@ enum patience_advice patience_advice(struct patience *p);
 
 /* ---- spread.c ------------------------------------------------------------------------------------------ */
 
-/* The place of a rank that waits, on a host that has more ranks than processors: ranks spread.
+/* How ranks that wait spread over the processors of a host that has more ranks than processors.
  *
  * An operation lasts as long as the processor with the most ranks needs. The kernel does not move a thread
  * that has just run, so it leaves three ranks on one of two processors, and one on the other, for long. The

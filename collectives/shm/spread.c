@@ -59,7 +59,7 @@ uint32_t spread_find(const uint16_t *processor, uint32_t ranks, uint32_t me, con
     return 0;
 }
 
-static uint32_t rest(struct spread *s, uint64_t until, uint32_t to)
+static uint32_t rest_until(struct spread *s, uint64_t until, uint32_t to)
 {
     s->next = until;
     s->calm = 0;
@@ -72,20 +72,16 @@ uint32_t spread_advice(struct spread *s, uint64_t now, bool lost_slice, uint32_t
     uint32_t from = s->from;
     if (from != 0 && lost_slice) {
         s->from = 0;
-        return rest(s, now + STRANGER_NS, from);
+        return rest_until(s, now + STRANGER_NS, from);
     }
-    if (found == SPREAD_UNKNOWN) {
-        s->next = now + CHECK_NS * (1 + ranks / RANKS_FEW);
-        return 0;
-    }
-    if (found != 0) {
+    if (found != 0 && found != SPREAD_UNKNOWN) {
         s->from = lost_slice ? 0 : here; /* it lost slices here, too: strangers are everywhere */
         s->pause = s->pause < CHECK_NS ? CHECK_NS : s->pause * 2;
         s->pause = s->pause < PAUSE_MOST ? s->pause : PAUSE_MOST;
-        return rest(s, now + s->pause, found);
+        return rest_until(s, now + s->pause, found);
     }
     s->next = now + CHECK_NS * (1 + ranks / RANKS_FEW);
-    if (++s->calm % CALM_CHECKS == 0) {
+    if (found == 0 && ++s->calm % CALM_CHECKS == 0) {
         s->from = 0;
         s->pause /= 2;
     }

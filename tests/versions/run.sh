@@ -97,8 +97,13 @@ train() { # RELEASE OF HVDRUN ARGUMENTS
     cmp -s "$T/losses" "$state/losses" || { cat "$T/out" "$T/err" >&2; return 1; }
 }
 
+make_worker() {
+    cc "$here/worker.c" -o "$T/worker" -I"$state/this/usr/include" -L"$state/this/usr/lib" -lhvd || fail 'the worker'
+}
+
+# A tensor of several pieces, from two ranks on each host.
 move_large() { # RELEASE OF HVDRUN
-    cc "$here/worker.c" -o "$T/worker" -I"$state/this/usr/include" -L"$state/this/usr/lib" -lhvd || return 1
+    make_worker
     LD_LIBRARY_PATH=$state/this/usr/lib timeout 60 "$state/$1/usr/bin/hvdrun" --rsh "$T/rsh" --agent-path "$T/hvdagent" -np 4 -H a:2,b:2 "$T/worker" \
         > "$T/out" 2> "$T/err" || { cat "$T/err" >&2; return 1; }
     [ "$(sort -u "$T/out")" = 'the sum is 10' ]
@@ -127,7 +132,7 @@ case_hosts_of_two_releases() {
 # The program is the same; libhvd.so.0 is that of another release than the engine.
 case_workers_with_another_libhvd() {
     local one two
-    cc "$here/worker.c" -o "$T/worker" -I"$state/this/usr/include" -L"$state/this/usr/lib" -lhvd || fail 'the worker'
+    make_worker
     for one in this "$other"; do
         for two in this "$other"; do
             LD_LIBRARY_PATH=$state/$one/usr/lib timeout 30 "$state/$two/usr/bin/hvdrun" -np 3 "$T/worker" > "$T/out" 2> "$T/err" || fail "$(cat "$T/err")"
@@ -139,7 +144,7 @@ case_workers_with_another_libhvd() {
 # Ranks that are alone on their hosts exchange small tensors themselves, where all engines and all libhvd.so.0 can.
 case_hosts_of_one_rank() {
     local engines libraries number
-    cc "$here/worker.c" -o "$T/worker" -I"$state/this/usr/include" -L"$state/this/usr/lib" -lhvd || fail 'the worker'
+    make_worker
     printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/lib$HVD_RANK exec %s/worker 200\n' "$T" "$T" > "$T/start"
     chmod +x "$T/start"
     while read -r engines libraries; do

@@ -270,7 +270,7 @@ START_TEST(bits_are_the_same_on_every_rank_and_in_every_run)
 END_TEST
 
 /* Large enough for several pieces of several packets. */
-static int large(const struct job *job, int rank)
+static int sum_large(const struct job *job, int rank)
 {
     enum { COUNT = 3 << 20 };
     float *x = hvd_init() == 0 ? hvd_alloc(COUNT * sizeof *x) : NULL;
@@ -292,7 +292,7 @@ static int large(const struct job *job, int rank)
 /* Release 0.1.0 cuts tensors into other pieces. If one host does, all do. */
 START_TEST(hosts_cut_tensors_alike)
 {
-    struct job job = {.hosts = 3, .per_host = 1, .worker = large, .without_fit = _i};
+    struct job job = {.hosts = 3, .per_host = 1, .worker = sum_large, .without_fit = _i};
     job_run(&job, JOB_SECONDS);
     job_must_succeed(job);
 }
@@ -301,7 +301,7 @@ END_TEST
 /* The others connect to the first host before it has heard how they cut. */
 START_TEST(a_host_that_hears_late_cuts_as_the_others)
 {
-    struct job job = {.hosts = 2, .per_host = 2, .worker = large, .late_ms = 300};
+    struct job job = {.hosts = 2, .per_host = 2, .worker = sum_large, .late_ms = 300};
     job_run(&job, JOB_SECONDS);
     job_must_succeed(job);
 }

@@ -46,7 +46,7 @@ END_TEST
 
 START_TEST(pieces_fit_packets)
 {
-    const uint32_t fit = SEGMENT_PIECE_DEFAULT / SEGMENT_WHOLE * SEGMENT_PACKET;
+    const uint32_t fit = SEGMENT_PIECE_DEFAULT / SEGMENT_PACKET_MAX * SEGMENT_PACKET;
     for (uint64_t size = 64; size < 100u << 20; size += size / 3 / 64 * 64 + 64) {
         uint32_t piece = segment_piece(size, fit);
         uint32_t before = segment_piece(size, SEGMENT_PIECE_DEFAULT);

@@ -12,7 +12,7 @@
     ((const uint16_t[]){__VA_ARGS__}), sizeof((const uint16_t[]){__VA_ARGS__}) / sizeof(uint16_t)
 
 /* The first n processors. */
-static cpu_set_t first(int n)
+static cpu_set_t allow_first(int n)
 {
     cpu_set_t set;
 
@@ -24,7 +24,7 @@ static cpu_set_t first(int n)
 
 START_TEST(the_last_rank_of_a_full_processor_goes)
 {
-    cpu_set_t two = first(2);
+    cpu_set_t two = allow_first(2);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 1), 3, &two), 2);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 1), 1, &two), 0);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 1), 2, &two), 0);
@@ -34,7 +34,7 @@ END_TEST
 
 START_TEST(one_rank_more_is_no_reason)
 {
-    cpu_set_t two = first(2), four = first(4);
+    cpu_set_t two = allow_first(2), four = allow_first(4);
     ck_assert_uint_eq(spread_find(RANKS(1, 2, 1), 2, &two), 0);
     ck_assert_uint_eq(spread_find(RANKS(1, 2, 1, 2), 3, &two), 0);
     ck_assert_uint_eq(spread_find(RANKS(1, 2, 3, 4, 1), 4, &four), 0);
@@ -44,7 +44,7 @@ END_TEST
 
 START_TEST(only_processors_that_are_allowed_count)
 {
-    cpu_set_t one = first(1), two = first(2);
+    cpu_set_t one = allow_first(1), two = allow_first(2);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 1), 2, &one), 0);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 1), 2, &two), 2);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 3, 1), 3, &two), 2);
@@ -53,7 +53,7 @@ END_TEST
 
 START_TEST(ranks_that_leave_together_part)
 {
-    cpu_set_t four = first(4), three = first(3);
+    cpu_set_t four = allow_first(4), three = allow_first(3);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 2), 1, &four), 3);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 2, 2), 3, &four), 4);
     ck_assert_uint_eq(spread_find(RANKS(2, 2, 1, 1), 1, &four), 3);
@@ -76,7 +76,7 @@ END_TEST
 /* The words are those of other processes. */
 START_TEST(unknown_and_wrong_processors_keep_all_in_place)
 {
-    cpu_set_t two = first(2);
+    cpu_set_t two = allow_first(2);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, 0, 1), 3, &two), SPREAD_UNKNOWN);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, UINT16_MAX, 1), 3, &two), SPREAD_UNKNOWN);
     ck_assert_uint_eq(spread_find(RANKS(1, 1, CPU_SETSIZE + 1, 1), 3, &two), SPREAD_UNKNOWN);
