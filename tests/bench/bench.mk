@@ -1,6 +1,6 @@
 # The programs of `make bench` beside hvd_bench: clocks, floors and the peers' allreduce. Those of a peer are made only where the
 # peer is installed; run.sh says which are missing.
-BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor wire_floor delay_link line_delay) $(addprefix $(BUILD)/bench/,$(notdir $(wildcard tests/bench/*.py)))
+BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave core_exchange spawn_floor shm_floor exchange_floor wire_floor delay_link line_delay) $(addprefix $(BUILD)/bench/,$(notdir $(wildcard tests/bench/*.py)))
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
 BENCH_TOOLS += $(BUILD)/bench/elastic_step $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
@@ -14,12 +14,12 @@ BENCH_PEERS := $(foreach mpi,mpich openmpi mpich5 openmpi5,$(if $(MPICC_$(mpi)),
     $(foreach program,ops start first waiting,$(BUILD)/bench/mpi_$(program).$(mpi))))
 export MPICH5 OPENMPI5
 
-$(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor \
+$(BUILD)/bench/interleave $(BUILD)/bench/core_exchange $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor \
         $(BUILD)/bench/exchange_floor $(BUILD)/bench/wire_floor $(BUILD)/bench/delay_link $(BUILD)/bench/line_delay: \
         $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm -lpthread
 
 $(BUILD)/bench/exchange_floor $(BUILD)/bench/wire_floor: $(BUILD)/obj/tests/bench/floor.o
 

@@ -56,7 +56,7 @@ lacks() { # NAME: it is not installed
 
 # One run of one implementation. OP is one of hvd_bench's, or resnet50; BYTES a list.
 run_one() { # NAME OP BYTES TURN
-    local command=() launcher op=$2
+    local command=() launcher op=$2 before status=0
     case $1.$2 in
     hvd_arena.count) command=("$build/hvdrun" "${where[@]}" "$build/bench/waiting") ;;
     mpich*.count | openmpi*.count)
@@ -65,8 +65,22 @@ run_one() { # NAME OP BYTES TURN
         ;;
     *) op_command "$1" "$2" "$3" ;;
     esac
+    exchange=${exchange:-$(measure_exchange)}
     # shellcheck disable=SC2086 # $with is a command and its arguments
-    "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" 2> "$scratch/err" < /dev/null | keep_lines "$1" "$2" "$4"
+    "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" > "$scratch/printed" 2> "$scratch/err" < /dev/null || status=$?
+    before=$exchange exchange=$(measure_exchange)
+    keep_lines "$1" "$2" "$4" "$(exchange_during "$before" "$exchange")"
+    return "$status"
+}
+
+# How far the processors are from each other now, in ns (core_exchange.c). On a virtual machine that changes, and all figures with it.
+measure_exchange() {
+    "$build/bench/core_exchange"
+}
+
+# 0: the figure changed meanwhile, by more than half. Empty: there is one processor.
+exchange_during() { # BEFORE AFTER
+    [ -z "$1" ] || [ -z "$2" ] || echo $(($1 * 2 <= $2 * 3 && $2 * 2 <= $1 * 3 ? ($1 + $2) / 2 : 0))
 }
 
 op_command() { # NAME OP BYTES: into run_one's $command
@@ -102,10 +116,10 @@ op_command() { # NAME OP BYTES: into run_one's $command
     esac
 }
 
-keep_lines() { # NAME OP TURN; of a NAME that prints lines for several columns each has its own
-    local name=''
+keep_lines() { # NAME OP TURN EXCHANGE; of a NAME that prints lines for several columns each has its own
+    local name='' exchange=${4:+\"exchange_ns\":$4,}
     case $1 in exchange | python_* | c10d_*) ;; *) name="\"name\":\"$1\"," ;; esac
-    sed -E "s/^\{/{$name\"row\":\"$2\",\"turn\":\"$run_id.$3\",/" >> "$lines"
+    sed -E "s/^\{/{$name\"row\":\"$2\",\"turn\":\"$run_id.$3\",$exchange/" "$scratch/printed" >> "$lines"
 }
 
 # One that did not end well: twice, and it is not run again in this table; what it printed counts.
@@ -120,10 +134,10 @@ misfortune() { # NAME STATUS
     esac
 }
 
-# All of them, one after the other, beginning with another one each time, for about SECONDS, but $fewest to $rounds times. Gloo, far
-# behind and slow to start, takes part in every third turn.
+# All of them, one after the other, beginning with another one each time, for about SECONDS, but $rounds times at most, and until $fewest
+# runs can be compared. Gloo, far behind and slow to start, takes part in every third turn.
 take_turns() { # SECONDS OP BYTES
-    local seconds=${BENCH_SECONDS:-$1} turn i name status since=$SECONDS before took
+    local seconds=${BENCH_SECONDS:-$1} turn i name status since=$SECONDS before took exchange=''
     [ -n "$3" ] || return 0
     for turn in $(seq "$rounds"); do
         before=$SECONDS
@@ -137,9 +151,13 @@ take_turns() { # SECONDS OP BYTES
         done
         took=$((SECONDS - before))
         progress "$2 of $3: turn $turn, $((SECONDS - since)) of $seconds s"
-        [ "$turn" -lt "$fewest" ] || [ $((SECONDS - since + took)) -le "$seconds" ] || break
+        [ "$turn" -lt "$fewest" ] || [ $((SECONDS - since + took)) -le "$seconds" ] || [ "$(kept_runs "$2 ${3##*,}")" -lt "$fewest" ] || break
     done
     progress ''
+}
+
+kept_runs() { # ROW: how many of our own can be compared
+    figures -v what=kept -v row="$1" -v ours="${names[0]}"
 }
 
 figures() { # -v NAME=VALUE ...: of the set at hand

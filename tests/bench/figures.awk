@@ -8,9 +8,13 @@
 #       in a loop. A figure whose p90 is more than twice its p10 over the runs, alone and beside the peer, is unstable: it is not met
 #   what=over row='allreduce 4' ours=torch peers=hvd_arena label=TEXT limit=6
 #       the same for a goal in microseconds: ours takes at most limit more than the other
+#   what=kept row='allreduce 4' ours=hvd_arena         how many of its runs can be compared; without such a column, of the one with the most
 #   what=value row='allreduce 4' ours=hvd_arena        its median
 #
 # A line's "turn" says with which lines of the others it was measured: a ratio, or a difference, is the median of those of such pairs.
+#
+# A line's "exchange_ns" says how far the processors were from each other (core_exchange.c), 0: that changed during the run. Only runs
+# with about the same figure can be compared. Of a row, the figure that most runs have is taken, and the other runs are left out.
 function field(key, text) {
     if (!match($0, "\"" key "\":\"?[^\",}]*"))
         return ""
@@ -84,6 +88,62 @@ function fastest(row, columns, list, n, i, v, least_v, name) {
 
 function short(v) {
     return sprintf(v < 10 ? "%.2f" : v < 100 ? "%.1f" : "%.0f", v)
+}
+
+# Of a row's runs, the figures of the exchange that differ by less than half, and that most runs have: `closest` to `farthest`.
+function find_exchange(row, column, n, i, k, list, all, from, most) {
+    closest = farthest = 0
+    n = split(columns[row], column, " ")
+    for (i = 1; i <= n; i++)
+        for (k = 1; k <= runs[row, column[i]]; k++)
+            if (exchange[row, column[i], k] > 0)
+                list[++all] = exchange[row, column[i], k]
+    sorted(list, all)
+    for (i = from = 1; i <= all; i++) {
+        while (list[i] > 1.5 * list[from])
+            from++
+        if (i - from + 1 > most) {
+            most = i - from + 1
+            closest = list[from]
+            farthest = list[i]
+        }
+    }
+}
+
+function can_compare(run) {
+    return exchange[run] < 0 || exchange[run] > 0 && exchange[run] >= closest && exchange[run] <= farthest
+}
+
+function keep_run(cell, to, from) {
+    median[cell, to] = median[cell, from]
+    p10[cell, to] = p10[cell, from]
+    p90[cell, to] = p90[cell, from]
+    turn[cell, to] = turn[cell, from]
+    loop[cell, to] = loop[cell, from]
+    loops[cell] += loop[cell, to] > 0
+}
+
+# Leaves out the runs that cannot be compared.
+function keep_comparable(row, column, n, i, k, kept, cell) {
+    find_exchange(row)
+    n = split(columns[row], column, " ")
+    for (i = 1; i <= n; i++) {
+        cell = row SUBSEP column[i]
+        kept = loops[cell] = 0
+        for (k = 1; k <= runs[cell]; k++)
+            if (can_compare(cell SUBSEP k))
+                keep_run(cell, ++kept, k)
+        left_out[cell] = runs[cell] - kept
+        distance[cell] = closest " to " farthest " ns"
+        runs[cell] = kept
+    }
+}
+
+function most_kept(row, column, n, i, most) {
+    n = split(columns[row], column, " ")
+    for (i = 1; i <= n; i++)
+        most = runs[row, column[i]] > most ? runs[row, column[i]] : most
+    return most + 0
 }
 
 function size_text(bytes) {
@@ -196,6 +256,8 @@ function verdict(peer, bound, by_peer, near, r, text, in_loop, jumps) {
             jumps = spread < jumps ? spread : jumps
             text = text (text != "" ? ", " : "") sprintf("%.2f of the %s", near, bound) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
         }
+        if (left_out[row, ours])
+            text = text sprintf("; of %d runs, %d at an exchange of %s", runs[row, ours] + left_out[row, ours], runs[row, ours], distance[row, ours])
         text = text (jumps > 2 ? sprintf(", unstable: p90 is %.1f of p10", jumps) : "")
         met = jumps > 2 ? 0 : near >= 0.85 || (limit == "" || by_peer || peer == "") && (share == "" ? by_peer : near >= share)
     }
@@ -224,18 +286,24 @@ BEGIN {
             operations++
         }
     }
+    if (!((row_key, name) in runs))
+        columns[row_key] = columns[row_key] " " name
     k = ++runs[row_key, name]
     median[row_key, name, k] = field("median_us") + 0
     p10[row_key, name, k] = field("p10_us") + 0
     p90[row_key, name, k] = field("p90_us") + 0
     turn[row_key, name, k] = field("turn")
     loop[row_key, name, k] = field("loop_us") + 0
-    loops[row_key, name] += loop[row_key, name, k] > 0
+    exchange[row_key, name, k] = field("exchange_ns") == "" ? -1 : field("exchange_ns") + 0
 }
 
 END {
+    for (s = 1; s <= rows; s++)
+        keep_comparable(row_of[s])
     if (what == "table")
         table()
+    else if (what == "kept")
+        print (row, ours) in runs ? runs[row, ours] : most_kept(row)
     else if (what == "row" || what == "over")
         verdict()
     else if (runs[row, ours])

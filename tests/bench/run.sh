@@ -46,7 +46,8 @@
 #            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
 #
 # Tables are Markdown. A figure is the median over runs of each run's median; a ratio is the median over pairs of runs that were made
-# one after the other. A peer that is not installed, hangs or fails is named, in its column too, and the rest goes on. At the end all
+# one after the other. Processors of a virtual machine move: only runs with the same distance between them are compared (core_exchange.c).
+# A peer that is not installed, hangs or fails is named, in its column too, and the rest goes on. At the end all
 # goals, each with its figure and whether it is met. Exit 1 when one of ours did not run; a goal not met is printed, no more.
 set -eu -o pipefail
 

@@ -78,8 +78,8 @@ case_every_type() {
 }
 
 # What make bench makes of their lines: figures.awk.
-line() { # NAME TURN BYTES MEDIAN [LOOP]
-    echo "{\"name\":\"$1\",\"row\":\"allreduce\",\"turn\":\"$2\",\"op\":\"allreduce\",\"bytes\":$3,\"ranks\":2,\"buffer\":\"x\",\"median_us\":$4,\"p10_us\":$4,\"p90_us\":$4${5:+,\"loop_us\":$5}}"
+line() { # NAME TURN BYTES MEDIAN [LOOP [EXCHANGE]]
+    echo "{\"name\":\"$1\",\"row\":\"allreduce\",\"turn\":\"$2\",\"op\":\"allreduce\",\"bytes\":$3,\"ranks\":2,\"buffer\":\"x\",\"median_us\":$4,\"p10_us\":$4,\"p90_us\":$4${5:+,\"loop_us\":$5}${6:+,\"exchange_ns\":$6}}"
 }
 
 verdict() { # LIMIT SHARE
@@ -103,4 +103,21 @@ case_ratios_are_of_pairs_and_either_goal_is_enough() {
     line hvd_arena 1 1048576 5.0 >> "$T/lines"
     awk -v what=table -v names='hvd_arena mpich gloo' -v said=' mpich:hung gloo:missing' -f "$top/tests/bench/figures.awk" "$T/lines" > "$T/table"
     grep -qE '^\| 1 MiB +\| +5\.00 \| +hung \| +missing \|' "$T/table" || fail "the table says: $(cat "$T/table")"
+}
+
+# A machine whose processors lie at two distances: 4 turns close, 2 far. In the others that changed during a run.
+case_only_runs_at_one_exchange_are_compared() {
+    {
+        for turn in 1 2 3 4; do line hvd_arena $turn 4 9.0 '' 9$turn; line mpich $turn 4 20.0 '' 99; done
+        line hvd_arena 5 4 300.0 '' 0; line mpich 5 4 100.0 '' 480
+        for turn in 8 9; do line hvd_arena $turn 4 300.0 '' 0; line mpich $turn 4 100.0 '' 0; done
+        for turn in 6 7; do line hvd_arena $turn 4 48.0 '' 480; line mpich $turn 4 60.0 '' 470; done
+        for turn in 1 2; do line hvd_malloc $turn 4 50.0 '' 480; line hvd_malloc $turn 64 50.0 '' 480; done
+    } > "$T/lines"
+    expect_same '0.45 of mpich (0.45 to 0.45); of 9 runs, 4 at an exchange of 91 to 99 ns | met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'runs far from each other'
+    expect_same '4 0 4' "$(for ours in hvd_arena hvd_malloc other; do awk -v what=kept -v row='allreduce 4' -v ours=$ours -f "$top/tests/bench/figures.awk" "$T/lines"; done | xargs)" 'runs that are left'
+    sed -i '/hvd_malloc/d; s/"exchange_ns":4../"exchange_ns":0/' "$T/lines"
+    expect_same 4 "$(awk -v what=kept -v row='allreduce 4' -v ours=hvd_arena -f "$top/tests/bench/figures.awk" "$T/lines")" 'runs during which it changed'
+    sed -i 's/"exchange_ns":[0-9]*/"exchange_ns":0/' "$T/lines"
+    expect_same 'not measured | NOT met |' "$(verdict 0.5 '' | sed 's/.*  | //')" 'no run without a change'
 }
