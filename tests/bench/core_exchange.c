@@ -1,12 +1,12 @@
 /* core_exchange - how fast two processors hand a cache line to each other and back, in ns.
  *
- * A virtual machine's processors are threads of the machine below, which moves them: now onto one core, now far
- * from each other. On such a machine one exchange takes 90 or 480 ns, for seconds at a time, and all programs
- * that exchange small messages have two speeds. The bench compares only runs between which this figure is the
- * same.
+ * A virtual machine's processors are threads of the machine below, which moves them: now onto one core, now
+ * far from each other. On such a machine one exchange takes 90 or 480 ns, for seconds at a time, and all
+ * programs that exchange small messages have two speeds. The bench compares only runs between which this
+ * figure is the same.
  *
- * Prints the fastest of the batches of LIMIT_NS, between the first two processors that this program may run on.
- * Prints nothing where there is only one. */
+ * Prints the fastest of the batches of LIMIT_NS, between the first two processors that this program may run
+ * on. Prints nothing where there is only one. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
