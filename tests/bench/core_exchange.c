@@ -16,6 +16,8 @@
 #include <time.h>
 
 #define LIMIT_NS 20000000
+#define TRIES    100    /* beside busy processes both threads do not always run at the same time */
+#define SLICE_NS 500000 /* less than another process has a processor */
 #define BATCH    100
 #define LOOKS    1024 /* between looks at the clock */
 
@@ -57,7 +59,7 @@ static void *answer_all(void *processor)
     return NULL;
 }
 
-/* Returns the ns of one exchange, or UINT64_MAX when the time is over before the end of the batch. */
+/* The ns of one exchange. UINT64_MAX: another process had a processor meanwhile, or the time is over. */
 static uint64_t time_batch(unsigned *next, uint64_t until)
 {
     const uint64_t before = now_ns();
@@ -68,7 +70,23 @@ static uint64_t time_batch(unsigned *next, uint64_t until)
             if (looks % LOOKS == 0 && now_ns() >= until)
                 return UINT64_MAX;
     }
-    return (now_ns() - before) / BATCH;
+    const uint64_t ns = (now_ns() - before) / BATCH;
+
+    return ns < SLICE_NS / BATCH ? ns : UINT64_MAX;
+}
+
+/* Of LIMIT_NS. UINT64_MAX: no batch was done in that time. */
+static uint64_t find_fastest(unsigned *next)
+{
+    const uint64_t until = now_ns() + LIMIT_NS;
+    uint64_t best = UINT64_MAX;
+
+    while (now_ns() < until) {
+        const uint64_t ns = time_batch(next, until);
+
+        best = ns < best ? ns : best;
+    }
+    return best;
 }
 
 /* The first two processors of this program. false: there is only one. */
@@ -87,7 +105,7 @@ static bool find_processors(int found[2])
 
 int main(void)
 {
-    uint64_t until, best = UINT64_MAX;
+    uint64_t best = UINT64_MAX;
     unsigned next = 0;
     int processor[2];
     pthread_t other;
@@ -95,11 +113,8 @@ int main(void)
     if (!find_processors(processor) || !bind_thread(processor[0]) ||
         pthread_create(&other, NULL, answer_all, &processor[1]) != 0)
         return 0;
-    for (until = now_ns() + LIMIT_NS; now_ns() < until;) {
-        const uint64_t ns = time_batch(&next, until);
-
-        best = ns < best ? ns : best;
-    }
+    for (int tries = 0; tries < TRIES && best == UINT64_MAX; tries++)
+        best = find_fastest(&next);
     atomic_store(&ended, true);
     pthread_join(other, NULL);
     if (best != UINT64_MAX)

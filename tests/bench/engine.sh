@@ -62,7 +62,7 @@ part_waiting() {
     on_one_host 2
     for n in 1 "$(nproc)"; do
         title "allreduce, f32 sum in place, 2 ranks beside $n busy processes on $(nproc) processors"
-        begin_set "waiting.$n" hvd_arena mpich openmpi mpich5 openmpi5
+        begin_set "waiting.$n" hvd_arena mpich openmpi mpich5 openmpi5 floor
         keep_busy "$n"
         take_turns 12 allreduce 4,64,4096,65536
         kill "${busy[@]}"
