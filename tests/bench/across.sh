@@ -9,6 +9,19 @@ same_tcp() { # HOSTS
     done
 }
 
+# The floor of 64 MiB with --encrypt on two hosts: the time in the clear, and AES of all bytes at both ends on all processors at once.
+encryption_row() {
+    local clear encrypted bytes=67108864 speed
+    clear=$(cell "allreduce $bytes" hvd_arena)
+    encrypted=$(cell "allreduce $bytes" hvd_encrypt)
+    [ -n "$clear" ] && [ -n "$encrypted" ] || return 0
+    have openssl || { echo '  no floor of --encrypt: openssl is not installed (apt install openssl)'; return 0; }
+    speed=$(openssl speed -mr -multi "$(nproc)" -seconds 1 -bytes 262144 -evp aes-128-gcm 2> /dev/null | awk -F: '/^.F:/ { print $NF }')
+    echo "  AES-128-GCM of all processors: $(awk -v s="$speed" 'BEGIN { printf "%.1f", s / 1e9 }') GB/s"
+    goal_least '64 MiB, 2x1 hosts, --encrypt / floor' \
+        "$(awk -v c="$clear" -v e="$encrypted" -v b="$bytes" -v s="$speed" 'BEGIN { printf "%.2f", (c + 4 * b / s * 1e6) / e }')" 0.85
+}
+
 part_hosts() {
     local shape columns largest
     for shape in ${BENCH_SHAPES:-2x1 2x2 4x1}; do
@@ -24,6 +37,7 @@ part_hosts() {
         # shellcheck disable=SC2086 # words
         allreduce_set 8 10 12 ${BENCH_BYTES:-4 4096 65536 1048576 16777216 67108864 $largest}
         [ "$shape" != 2x1 ] || row '4 B, 2x1 hosts: 1.5 of the exchange' allreduce 4 hvd_arena '' 0.67
+        [ "$shape" != 2x1 ] || encryption_row
         allreduce_rows "$shape hosts" << END
 4 hvd_arena 1.0
 4096 hvd_arena 1.0
