@@ -4,7 +4,7 @@
 #
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc, hvd_persistent, hvd_shared (ours; the
 # last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, mpich5, openmpi5, gloo (peers), floor, floor_malloc,
-# floor_readv, floor_wire, exchange.
+# floor_readv, floor_wire, floor_wire_malloc, exchange.
 # Names python_... and c10d_... are programs of python.sh and torch.sh, which print lines for several columns.
 
 limit_ms=${BENCH_LIMIT_MS:-120}
@@ -66,6 +66,7 @@ run_one() { # NAME OP BYTES TURN
     *) op_command "$1" "$2" "$3" ;;
     esac
     exchange=${exchange:-$(measure_exchange)}
+    rm -f "$scratch/printed" # a peer that was killed may leave a process that writes there
     # shellcheck disable=SC2086 # $with is a command and its arguments
     "${place[@]}" $with timeout -k 2 "$longest" "${command[@]}" > "$scratch/printed" 2> "$scratch/err" < /dev/null || status=$?
     before=$exchange exchange=$(measure_exchange)
@@ -75,7 +76,8 @@ run_one() { # NAME OP BYTES TURN
 
 # How far the processors are from each other now, in ns (core_exchange.c). On a virtual machine that changes, and all figures with it.
 measure_exchange() {
-    "$build/bench/core_exchange"
+    # shellcheck disable=SC2086 # a command and its arguments
+    $with "$build/bench/core_exchange"
 }
 
 # 0: the figure changed meanwhile, by more than half. Empty: there is one processor.
@@ -110,6 +112,7 @@ op_command() { # NAME OP BYTES: into run_one's $command
     floor_malloc) command=("$build/bench/shm_floor" "$ranks" "$3" private) ;;
     floor_readv) command=("$build/bench/shm_floor" "$ranks" "$3" readv) ;;
     floor_wire) command=("$build/hvdrun" "${where[@]}" "$build/bench/wire_floor" "$3") ;;
+    floor_wire_malloc) command=("$build/hvdrun" "${where[@]}" "$build/bench/wire_floor" "$3" private) ;;
     exchange) command=("$build/hvdrun" "${where[@]}" "$build/bench/exchange_floor") ;; # prints floor, too
     python_*) python_command "$1" "$op" "$3" ;;
     c10d_*) torch_command "$1" "$op" "$3" ;;
@@ -129,13 +132,13 @@ misfortune() { # NAME STATUS
     case $2 in 124 | 137) why=hung said_in_full="ended after $longest s" ;; *) said_in_full=$(grep -m 1 . "$scratch/err") || said_in_full="fails with $2" ;; esac
     case " $said " in *" $1:"*) ;; *) said="$said $1:$why" ;; esac
     case $1 in
-    hvd_* | floor | floor_malloc | floor_wire | python_* | c10d_*) trouble "$1: $said_in_full" ;;
+    hvd_* | floor | floor_malloc | floor_wire | floor_wire_malloc | python_* | c10d_*) trouble "$1: $said_in_full" ;;
     *) echo "  $1: $said_in_full" ;;
     esac
 }
 
-# All of them, one after the other, beginning with another one each time, for about SECONDS, but $rounds times at most, and until $fewest
-# runs can be compared. Gloo, far behind and slow to start, takes part in every third turn.
+# All of them, one after the other, beginning with another one each time, for about SECONDS. There are $rounds turns at most, and enough for
+# $fewest runs that can be compared. Gloo, far behind and slow to start, takes part in every third turn. The exchange is of 4 B.
 take_turns() { # SECONDS OP BYTES
     local seconds=${BENCH_SECONDS:-$1} turn i name status since=$SECONDS before took exchange=''
     [ -n "$3" ] || return 0
@@ -145,6 +148,7 @@ take_turns() { # SECONDS OP BYTES
             name=${names[$(((turn - 1 + i) % ${#names[@]}))]}
             [ "${ended[$name]:-0}" -lt 2 ] || continue
             [ "$name" != gloo ] || [ $((turn % 3)) = 1 ] || continue
+            [ "$name" != exchange ] || [ "${3%%,*}" = 4 ] || continue
             status=0
             run_one "$name" "$2" "$3" "$turn" || status=$?
             [ "$status" = 0 ] || misfortune "$name" "$status"
@@ -189,7 +193,7 @@ allreduce_rows() { # WHERE
     while read -r bytes name limit share; do
         floors=floor
         case $name in hvd_malloc) floors=floor_malloc,floor_readv ;; esac
-        [ "$hosts_here" = 1 ] || floors=floor_wire
+        [ "$hosts_here" = 1 ] || case $name in hvd_malloc) floors=floor_wire_malloc ;; *) floors=floor_wire ;; esac
         [ "$hosts_here" = 1 ] || [ "$bytes" -gt 65536 ] || floors=none # hand-overs, not the wire
         row "$(size_text "$bytes"), $1, ${name#hvd_}" allreduce "$bytes" "$name" "${limit/#-/}" "${share/#-/}" "$floors"
     done

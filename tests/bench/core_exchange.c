@@ -1,12 +1,12 @@
 /* core_exchange - how fast two processors hand a cache line to each other and back, in ns.
  *
  * A virtual machine's processors are threads of the machine below, which moves them: now onto one core, now
- * far from each other. On such a machine one exchange takes 90 or 480 ns, for seconds at a time, and all
- * programs that exchange small messages have two speeds. The bench compares only runs between which this
- * figure is the same.
+ * far from each other. On such a machine one exchange takes 90 ns, or 390 to 490, for seconds at a time. All
+ * programs that exchange small messages have two speeds there. The bench compares only runs with about the
+ * same figure.
  *
- * Prints the fastest of the batches of LIMIT_NS, between the first two processors that this program may run
- * on. Prints nothing where there is only one. */
+ * Prints the fastest of the batches within LIMIT_NS, between the first two processors that this program may
+ * run on. 0: there was no batch without a disturbance. Prints nothing where there is only one processor. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -75,7 +75,7 @@ static uint64_t time_batch(unsigned *next, uint64_t until)
     return ns < SLICE_NS / BATCH ? ns : UINT64_MAX;
 }
 
-/* Of LIMIT_NS. UINT64_MAX: no batch was done in that time. */
+/* The fastest batch within LIMIT_NS. UINT64_MAX: there is none. */
 static uint64_t find_fastest(unsigned *next)
 {
     const uint64_t until = now_ns() + LIMIT_NS;
@@ -117,7 +117,6 @@ int main(void)
         best = find_fastest(&next);
     atomic_store(&ended, true);
     pthread_join(other, NULL);
-    if (best != UINT64_MAX)
-        printf("%llu\n", (unsigned long long)best);
+    printf("%llu\n", best == UINT64_MAX ? 0 : (unsigned long long)best);
     return 0;
 }

@@ -5,10 +5,11 @@
 #   what=row row='allreduce 4' ours=hvd_arena label=TEXT limit=0.25 share=0.8 floors='floor,...'
 #       one row of the goals: ours is at most limit ("": no such goal) of the best peer, and reaches share of the fastest of the
 #       floors; without a share, or in spite of it, 0.85 of the floor is enough. The limit holds with a barrier before each call, and
-#       in a loop. A figure whose p90 is more than twice its p10 over the runs, alone and beside the peer, is unstable: it is not met
+#       in a loop. A figure whose p90 is more than twice its p10 over the runs, alone and beside the peer, is unstable: it is not met.
+#       A floor that is slower than the best peer is no floor: then only the limit counts
 #   what=over row='allreduce 4' ours=torch peers=hvd_arena label=TEXT limit=6
 #       the same for a goal in microseconds: ours takes at most limit more than the other
-#   what=kept row='allreduce 4' ours=hvd_arena         how many of its runs can be compared; without such a column, of the one with the most
+#   what=kept row='allreduce 4' ours=hvd_arena         how many of its runs can be compared; without such a column, the most of all columns
 #   what=value row='allreduce 4' ours=hvd_arena        its median
 #
 # A line's "turn" says with which lines of the others it was measured: a ratio, or a difference, is the median of those of such pairs.
@@ -110,8 +111,9 @@ function find_exchange(row, column, n, i, k, list, all, from, most) {
     }
 }
 
+# Where no run of the row has a figure, there is one processor.
 function can_compare(run) {
-    return exchange[run] < 0 || exchange[run] > 0 && exchange[run] >= closest && exchange[run] <= farthest
+    return exchange[run] < 0 && !farthest || exchange[run] > 0 && exchange[run] >= closest && exchange[run] <= farthest
 }
 
 function keep_run(cell, to, from) {
@@ -171,7 +173,9 @@ function heading(columns, n, i, list, line, rule) {
     print rule "|"
 }
 
-function state_of(name, list, n, i, part) {
+function state_of(row, name, list, n, i, part) {
+    if (left_out[row, name])
+        return "left out"
     n = split(said, list, " ")
     for (i = 1; i <= n; i++) {
         split(list[i], part, ":")
@@ -195,7 +199,7 @@ function table(n, name, i, s, row, cell, v, columns, peer, with_floor) {
         printf "| %-21s ", row_text(row)
         for (i = 1; i <= n; i++) {
             v = over(median, row SUBSEP name[i])
-            printf "| %12s ", v ? short(v) : state_of(name[i])
+            printf "| %12s ", v ? short(v) : state_of(row, name[i])
         }
         printf "| %12s | %12s ", part_text(row, "hvd_arena", peer), part_text(row, "hvd_malloc", peer)
         if (with_floor)
@@ -212,7 +216,7 @@ function table(n, name, i, s, row, cell, v, columns, peer, with_floor) {
         printf "| %-21s ", row_text(row)
         for (i = 1; i <= n; i++) {
             cell = row SUBSEP name[i]
-            printf "| %12s ", runs[cell] ? short(over(p10, cell)) "-" short(over(p90, cell)) " " runs[cell] : state_of(name[i])
+            printf "| %12s ", runs[cell] ? short(over(p10, cell)) "-" short(over(p90, cell)) " " runs[cell] : state_of(row, name[i])
         }
         print "|"
     }
@@ -233,18 +237,27 @@ function own_spread(cell, list, i) {
     return spread_of(list, runs[cell])
 }
 
+# Few pairs say nothing of the spread.
+function calmer(jumps) {
+    return pairs > 2 && spread < jumps ? spread : jumps
+}
+
+function range_text() {
+    return pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : pairs ? " (one pair)" : " (medians, no pair)"
+}
+
 function verdict(peer, bound, by_peer, near, r, text, in_loop, jumps) {
     peer = limit != "" ? fastest(row, peers) : ""
     bound = fastest(row, floors)
     jumps = own_spread(row SUBSEP ours)
     if (!runs[row, ours]) {
-        text = "not measured"
+        text = left_out[row, ours] ? "the processors moved during all runs" : "not measured"
     } else {
         if (peer != "") {
             r = ratio(median, row, ours, peer)
-            jumps = spread < jumps ? spread : jumps
+            jumps = calmer(jumps)
             by_peer = r <= limit
-            text = sprintf("%.2f %s %s", r, what == "over" ? "us over" : "of", peer) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
+            text = sprintf("%.2f %s %s", r, what == "over" ? "us over" : "of", peer) range_text()
             in_loop = what == "over" || !loops[row, peer] || !loops[row, ours] ? 0 : ratio(loop, row, ours, peer)
             by_peer = by_peer && in_loop <= limit
             text = text (in_loop ? sprintf(", %.2f in a loop", in_loop) : "")
@@ -253,10 +266,14 @@ function verdict(peer, bound, by_peer, near, r, text, in_loop, jumps) {
         }
         if (bound != "") {
             near = ratio(median, row, bound, ours)
-            jumps = spread < jumps ? spread : jumps
-            text = text (text != "" ? ", " : "") sprintf("%.2f of the %s", near, bound) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
+            jumps = calmer(jumps)
+            text = text (text != "" ? ", " : "") sprintf("%.2f of the %s", near, bound) range_text()
+            if (peer != "" && over(median, row SUBSEP bound) > over(median, row SUBSEP peer)) {
+                text = text ", which is slower than the peer"
+                near = 0
+            }
         }
-        if (left_out[row, ours])
+        if (left_out[row, ours] && runs[row, ours])
             text = text sprintf("; of %d runs, %d at an exchange of %s", runs[row, ours] + left_out[row, ours], runs[row, ours], distance[row, ours])
         text = text (jumps > 2 ? sprintf(", unstable: p90 is %.1f of p10", jumps) : "")
         met = jumps > 2 ? 0 : near >= 0.85 || (limit == "" || by_peer || peer == "") && (share == "" ? by_peer : near >= share)

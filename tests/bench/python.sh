@@ -57,7 +57,7 @@ python_operations() {
 # 64 MiB of ordinary memory, from C and from torch, beside the peers; where the ranks are said to be.
 python_memory() { # WHAT LIMIT
     local floors
-    if [ "$hosts_here" = 1 ]; then floors=(floor_malloc floor_readv); else floors=(floor_wire); fi
+    if [ "$hosts_here" = 1 ]; then floors=(floor_malloc floor_readv); else floors=(floor_wire_malloc); fi
     title "Python: 64 MiB of ordinary memory, $1"
     begin_set "python.memory.${1// /.}" hvd_malloc python_torch mpich openmpi gloo "${floors[@]}"
     take_turns 20 allreduce "$large"

@@ -62,10 +62,10 @@ torch_hosts() { # SHAPE
     same_tcp "${1%x*}"
     on_hosts "${1%x*}" "${1#*x}"
     title "torch.distributed: all_reduce of 64 MiB, $1 hosts x ranks"
-    begin_set "torch.hosts.$1" c10d_ops floor_wire
+    begin_set "torch.hosts.$1" c10d_ops floor_wire_malloc
     take_turns 20 allreduce "$large"
-    names=(c10d_hvd c10d_gloo floor_wire)
+    names=(c10d_hvd c10d_gloo floor_wire_malloc)
     table
-    row "all_reduce, 64 MiB, $1" allreduce "$large" c10d_hvd 0.6 '' floor_wire c10d_gloo
+    row "all_reduce, 64 MiB, $1" allreduce "$large" c10d_hvd 0.6 '' floor_wire_malloc c10d_gloo
     "$here/../hosts/hosts.sh" down
 }

@@ -1,14 +1,17 @@
-/* wire_floor BYTES[,BYTES ...] - the least that an allreduce of ordinary memory takes between hosts: each
- * rank copies its elements into shared memory, one process of each host exchanges as many bytes with the
- * others as a reduce-scatter and an allgather do, and each rank copies the result back. Nothing is added up.
- * Under hvdrun, whose variables say who the ranks are. Rank 0 prints a line of JSON for each size.
+/* wire_floor BYTES[,BYTES ...] [private] - the least that an allreduce takes between hosts: one process of
+ * each host exchanges as many bytes with the others as a reduce-scatter and an allgather do. Nothing is added
+ * up. private: the elements are in ordinary memory, so each rank copies them into shared memory first, and
+ * the result back. Under hvdrun, whose variables say who the ranks are. Rank 0 prints a line of JSON for each
+ * size.
  *
- * The three phases follow one another: a program that overlaps them may be faster than this floor. */
+ * The phases follow one another: a program that overlaps them, or that sends ordinary memory from where the
+ * memory lies, may be faster than this floor. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +28,7 @@
 #define WARMUP     2
 #define AT_ONCE    (1 << 20) /* bytes that one call sends or receives at most */
 
+static bool is_private;
 static int rank, ranks, local_rank, host, hosts;
 static int control[RANKS_MAX]; /* of rank 0: to each other rank; of others: [0] to rank 0 */
 static int peer[HOSTS_MAX];    /* between the hosts' first ranks */
@@ -220,13 +224,17 @@ static double run_once(char *own, char *shared, size_t bytes)
 
     const double before = floor_now_us();
 
-    memcpy(shared, own, bytes);
-    meet_at_barrier();
+    if (is_private) {
+        memcpy(shared, own, bytes);
+        meet_at_barrier();
+    }
     if (local_rank == 0)
         exchange_parts(shared, bytes);
     meet_at_barrier();
-    memcpy(own, shared, bytes);
-    meet_at_barrier();
+    if (is_private) {
+        memcpy(own, shared, bytes);
+        meet_at_barrier();
+    }
     return floor_now_us() - before;
 }
 
@@ -251,7 +259,7 @@ static void measure_bytes(size_t bytes)
     munmap(shared, 2 * bytes);
     if (rank != 0)
         return;
-    floor_report(&(struct floor_row){bytes, ranks, "malloc"}, us, ITERATIONS);
+    floor_report(&(struct floor_row){bytes, ranks, is_private ? "malloc" : "arena"}, us, ITERATIONS);
 }
 
 int main(int argc, char **argv)
@@ -261,8 +269,11 @@ int main(int argc, char **argv)
     local_rank = number_of("LOCAL_RANK", RANKS_MAX - 1);
     host = number_of("HVD_CROSS_RANK", HOSTS_MAX - 1);
     hosts = number_of("HVD_CROSS_SIZE", HOSTS_MAX);
-    if (argc != 2 || hosts < 1 || ranks % hosts != 0) {
-        fprintf(stderr, "usage: hvdrun ... wire_floor BYTES[,BYTES ...], with as many ranks on each host\n");
+    is_private = argc == 3 && strcmp(argv[2], "private") == 0;
+    if ((argc != 2 && !is_private) || hosts < 1 || ranks % hosts != 0) {
+        fprintf(
+            stderr,
+            "usage: hvdrun ... wire_floor BYTES[,BYTES ...] [private], with as many ranks on each host\n");
         return 2;
     }
     meet_others();

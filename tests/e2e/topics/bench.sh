@@ -95,9 +95,14 @@ case_ratios_are_of_pairs_and_either_goal_is_enough() {
     expect_same 'NOT met |' "$(verdict 0.5 0.81 | sed 's/.*) | //')" 'a share of the floor that does not'
     expect_same 'met |' "$(verdict '' 0.8 | sed 's/.*) | //')" 'a share alone'
     { line hvd_arena 1 4 5.0 1.0; line mpich 1 4 10.0 1.5; line floor 1 4 1.0; } > "$T/lines"
-    expect_same '0.50 of mpich, 0.67 in a loop, 0.20 of the floor | NOT met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'a loop that is slower'
+    expect_same '0.50 of mpich (one pair), 0.67 in a loop, 0.20 of the floor (one pair) | NOT met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'a loop that is slower'
     { for turn in 1 2 3 4 5 6 7 8 9; do line hvd_arena $turn 4 $turn.0; line mpich $turn 4 20.0; done; } > "$T/lines"
     expect_same '0.25 of mpich (0.05 to 0.45), unstable: p90 is 9.0 of p10 | NOT met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'a figure that jumps'
+    { for turn in 1 2 3; do line hvd_arena $turn 4 30.0; line mpich $turn 4 20.0; line floor $turn 4 29.0; done; } > "$T/lines"
+    expect_same '1.50 of mpich (1.50 to 1.50), 0.97 of the floor (0.97 to 0.97), which is slower than the peer | NOT met |' \
+        "$(verdict 1.0 '' | sed 's/.* best peer *| //')" 'a floor above a peer'
+    { line hvd_arena 1 4 1.0; line hvd_arena 2 4 30.0; line hvd_arena 3 4 1.0; line mpich 1 4 20.0; } > "$T/lines"
+    expect_same '0.05 of mpich (one pair), unstable: p90 is 30.0 of p10 | NOT met |' "$(verdict 1.0 '' | sed 's/.* best peer *| //')" 'one pair beside runs that jump'
     line floor 1 4 1.0 > "$T/lines"
     expect_same 'not measured | NOT met |' "$(verdict 0.5 '' | sed 's/.*  | //')" 'nothing measured'
     line hvd_arena 1 1048576 5.0 >> "$T/lines"
@@ -118,6 +123,8 @@ case_only_runs_at_one_exchange_are_compared() {
     expect_same '4 0 4' "$(for ours in hvd_arena hvd_malloc other; do awk -v what=kept -v row='allreduce 4' -v ours=$ours -f "$top/tests/bench/figures.awk" "$T/lines"; done | xargs)" 'runs that are left'
     sed -i '/hvd_malloc/d; s/"exchange_ns":4../"exchange_ns":0/' "$T/lines"
     expect_same 4 "$(awk -v what=kept -v row='allreduce 4' -v ours=hvd_arena -f "$top/tests/bench/figures.awk" "$T/lines")" 'runs during which it changed'
-    sed -i 's/"exchange_ns":[0-9]*/"exchange_ns":0/' "$T/lines"
-    expect_same 'not measured | NOT met |' "$(verdict 0.5 '' | sed 's/.*  | //')" 'no run without a change'
+    line hvd_arena 1 4 300.0 >> "$T/lines"
+    expect_same 4 "$(awk -v what=kept -v row='allreduce 4' -v ours=hvd_arena -f "$top/tests/bench/figures.awk" "$T/lines")" 'a run without a figure beside runs with one'
+    sed -i '/exchange_ns/!d; s/"exchange_ns":[0-9]*/"exchange_ns":0/' "$T/lines"
+    expect_same 'the processors moved during all runs | NOT met |' "$(verdict 0.5 '' | sed 's/.*  | //')" 'no run without a change'
 }
