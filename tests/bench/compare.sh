@@ -138,7 +138,7 @@ misfortune() { # NAME STATUS
 }
 
 # All of them, one after the other, beginning with another one each time, for about SECONDS. There are $rounds turns at most, and enough for
-# $fewest runs that can be compared. Gloo, far behind and slow to start, takes part in every third turn. The exchange is of 4 B.
+# $fewest runs that can be compared. Gloo, far behind and slow to start, takes part in every third turn. The column exchange has 4 B only.
 take_turns() { # SECONDS OP BYTES
     local seconds=${BENCH_SECONDS:-$1} turn i name status since=$SECONDS before took exchange=''
     [ -n "$3" ] || return 0

@@ -17,7 +17,7 @@
 
 #define LIMIT_NS 20000000
 #define TRIES    100    /* beside busy processes both threads do not always run at the same time */
-#define SLICE_NS 500000 /* less than another process has a processor */
+#define SLICE_NS 500000 /* another process keeps a processor for longer */
 #define BATCH    100
 #define LOOKS    1024 /* between looks at the clock */
 

@@ -6,7 +6,7 @@
 #       one row of the goals: ours is at most limit ("": no such goal) of the best peer, and reaches share of the fastest of the
 #       floors; without a share, or in spite of it, 0.85 of the floor is enough. The limit holds with a barrier before each call, and
 #       in a loop. A figure whose p90 is more than twice its p10 over the runs, alone and beside the peer, is unstable: it is not met.
-#       A floor that is slower than the best peer is no floor: then only the limit counts
+#       A floor that is slower than the best peer is no floor: then 0.85 of it is not enough
 #   what=over row='allreduce 4' ours=torch peers=hvd_arena label=TEXT limit=6
 #       the same for a goal in microseconds: ours takes at most limit more than the other
 #   what=kept row='allreduce 4' ours=hvd_arena         how many of its runs can be compared; without such a column, the most of all columns
@@ -91,7 +91,7 @@ function short(v) {
     return sprintf(v < 10 ? "%.2f" : v < 100 ? "%.1f" : "%.0f", v)
 }
 
-# Of a row's runs, the figures of the exchange that differ by less than half, and that most runs have: `closest` to `farthest`.
+# Looks for the figures of the exchange that most runs of a row have, none more than 1.5 times another one: `closest` to `farthest`.
 function find_exchange(row, column, n, i, k, list, all, from, most) {
     closest = farthest = 0
     n = split(columns[row], column, " ")
@@ -246,7 +246,7 @@ function range_text() {
     return pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : pairs ? " (one pair)" : " (medians, no pair)"
 }
 
-function verdict(peer, bound, by_peer, near, r, text, in_loop, jumps) {
+function verdict(peer, bound, by_peer, near, is_floor, r, text, in_loop, jumps) {
     peer = limit != "" ? fastest(row, peers) : ""
     bound = fastest(row, floors)
     jumps = own_spread(row SUBSEP ours)
@@ -268,15 +268,13 @@ function verdict(peer, bound, by_peer, near, r, text, in_loop, jumps) {
             near = ratio(median, row, bound, ours)
             jumps = calmer(jumps)
             text = text (text != "" ? ", " : "") sprintf("%.2f of the %s", near, bound) range_text()
-            if (peer != "" && over(median, row SUBSEP bound) > over(median, row SUBSEP peer)) {
-                text = text ", which is slower than the peer"
-                near = 0
-            }
+            is_floor = peer == "" || over(median, row SUBSEP bound) <= over(median, row SUBSEP peer)
+            text = text (is_floor ? "" : ", which is slower than the peer")
         }
         if (left_out[row, ours] && runs[row, ours])
             text = text sprintf("; of %d runs, %d at an exchange of %s", runs[row, ours] + left_out[row, ours], runs[row, ours], distance[row, ours])
         text = text (jumps > 2 ? sprintf(", unstable: p90 is %.1f of p10", jumps) : "")
-        met = jumps > 2 ? 0 : near >= 0.85 || (limit == "" || by_peer || peer == "") && (share == "" ? by_peer : near >= share)
+        met = jumps > 2 ? 0 : is_floor && near >= 0.85 || (limit == "" || by_peer || peer == "") && (share == "" ? by_peer : near >= share)
     }
     printf "| %-38s | %-44s | %s | %s |\n", label, goal_text(), text, met ? "met" : "NOT met"
 }

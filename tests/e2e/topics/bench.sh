@@ -101,6 +101,8 @@ case_ratios_are_of_pairs_and_either_goal_is_enough() {
     { for turn in 1 2 3; do line hvd_arena $turn 4 30.0; line mpich $turn 4 20.0; line floor $turn 4 29.0; done; } > "$T/lines"
     expect_same '1.50 of mpich (1.50 to 1.50), 0.97 of the floor (0.97 to 0.97), which is slower than the peer | NOT met |' \
         "$(verdict 1.0 '' | sed 's/.* best peer *| //')" 'a floor above a peer'
+    { for turn in 1 2 3; do line hvd_arena $turn 4 10.0; line mpich $turn 4 20.0; line floor $turn 4 29.0; done; } > "$T/lines"
+    expect_same 'met |' "$(verdict 0.5 0.8 | sed 's/.*peer | //')" 'a limit and a share, and a floor above the peer'
     { line hvd_arena 1 4 1.0; line hvd_arena 2 4 30.0; line hvd_arena 3 4 1.0; line mpich 1 4 20.0; } > "$T/lines"
     expect_same '0.05 of mpich (one pair), unstable: p90 is 30.0 of p10 | NOT met |' "$(verdict 1.0 '' | sed 's/.* best peer *| //')" 'one pair beside runs that jump'
     line floor 1 4 1.0 > "$T/lines"
