@@ -95,7 +95,7 @@ static struct link_operation link_operation_of(const struct tensor *t)
                                    .op = t->op.what,
                                    .in = t->op.in,
                                    .out = t->op.out,
-                                   .bytes = (uint32_t)t->op.bytes,
+                                   .bytes = t->op.bytes,
                                    .has_handle = t->op.has_handle,
                                    .carried = &t->view.member_slot[t->view.me]->carried};
 }
@@ -109,7 +109,7 @@ static bool fits_link(const struct tensor *t, bool will_wait)
     return op->kind == SHM_BARRIER ||
            (op->kind == SHM_ALLREDUCE && op_elementwise(op->op) && op->prescale == 1 &&
             op->compression == HVD_COMPRESSION_NONE && t->op.bytes > 0 &&
-            t->op.bytes <= link_bytes_max((uint32_t)client.size));
+            link_takes_bytes(t->op.bytes, (uint32_t)client.size));
 }
 
 /* For the other ranks alone. The entry shows what this rank waits for. */

@@ -74,6 +74,8 @@ static void take_result(struct tensor *t)
 
 static void end_operation(struct tensor *t, int status)
 {
+    if (t->phase == PHASE_LINK && status != HVD_SUCCESS)
+        rank_link_abandon(t->link);
     if (__builtin_expect(t->phase == PHASE_PATH, 0) && t->op.path->ended(t))
         report_rows(t);
     t->op.status = status;
@@ -384,7 +386,7 @@ static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
                 patience_handed(&patience, now, yields == 1);
             return true;
         }
-        if (far && phase != PHASE_LINK && is_beside_engine())
+        if (far && (phase == PHASE_LINK ? rank_link_is_streaming(t->link, t->sequence) : is_beside_engine()))
             return false;
         if (client.crowd == 1 && !far && look_again(t, phase, LOOKS))
             return true;
@@ -397,7 +399,7 @@ static bool look_and_yield(struct tensor *t, enum phase phase, bool far)
 static bool look_for_engine(struct tensor *t)
 {
     if (t->phase == PHASE_LINK)
-        return look_and_yield(t, t->phase, true);
+        return !rank_link_is_streaming(t->link, t->sequence) && look_and_yield(t, t->phase, true);
     return t->op.bytes <= LOOK_BYTES && !is_beside_engine() && look_and_yield(t, t->phase, true);
 }
 

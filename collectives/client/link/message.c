@@ -14,7 +14,7 @@ static const uint8_t zeros[LINK_ALIGNED];
 void link_out_list(const struct link_out *out, struct iovec part[3])
 {
     part[0] = (struct iovec){(void *)(uintptr_t)&out->m, sizeof out->m + link_fill_up(out->m.name)};
-    part[1] = (struct iovec){(void *)(uintptr_t)out->elements, out->m.bytes};
+    part[1] = (struct iovec){(void *)(uintptr_t)out->elements, out->m.bytes + out->m.piece};
     part[2] = (struct iovec){(void *)(uintptr_t)zeros, link_fill_up(out->m.bytes) - out->m.bytes};
 }
 
@@ -38,12 +38,31 @@ void link_out_make(struct link_out *out, const struct link_words *words, const s
     out->m.check = check;
 }
 
+void link_out_make_piece(struct link_out *out, enum link_said said, uint32_t sequence, const void *data,
+                         size_t bytes)
+{
+    out->m = (struct link_message){.magic = LINK_MAGIC,
+                                   .said = said,
+                                   .sequence = sequence,
+                                   .way = LINK_STREAM,
+                                   .piece = (uint32_t)bytes};
+    out->elements = data;
+    out->m.check = crc32c(0, (const uint8_t *)&out->m + CHECKED_AT, sizeof out->m - CHECKED_AT);
+}
+
+/* The lengths are those of what is said. */
+static bool has_lengths(const struct link_message *m)
+{
+    if (link_is_piece(m))
+        return m->name == 0 && m->bytes == 0 && m->piece > 0 && m->piece <= LINK_PIECE_MAX;
+    return m->name <= SHM_NAME_MAX && m->bytes <= LINK_ELEMENTS_MAX && m->piece == 0;
+}
+
 enum link_is link_message_check(const struct link_message *m, size_t have)
 {
     if (have < sizeof *m)
         return LINK_IS_PART;
-    if (m->magic != LINK_MAGIC || m->said < LINK_ELEMENTS || m->said > LINK_RESULT ||
-        m->name > SHM_NAME_MAX || m->bytes > LINK_ELEMENTS_MAX)
+    if (m->magic != LINK_MAGIC || m->said < LINK_ELEMENTS || m->said > LINK_RESULT_PIECE || !has_lengths(m))
         return LINK_IS_NONE;
     size_t size = link_message_size(m);
     if (have < size)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "collectives/client/link/sockets.h"
+#include "collectives/client/link/stream.h"
 #include "collectives/client/link/words.h"
-#include "collectives/kernels/reduce.h"
 #include "collectives/shm/doorbell.h"
 
 #define SLICE_MS 50         /* between two looks whether the job has failed */
@@ -16,6 +16,8 @@ static struct {
     bool stops;                   /* this rank has said LINK_STOPS */
     bool stopped[LINK_HOSTS_MAX]; /* by rank: another one has */
     bool any_stopped;
+    struct linked_name *streamed; /* its operation is a stream, or will be when all ranks agree; NULL: none */
+    bool stalled;  /* the stream cannot move before something comes, or there is room in a socket */
     bool sleeps;   /* a thread waits for the sockets, and reads for all of them */
     bool slept;    /* it has just done so */
     bool looked;   /* this rank has looked since it began its last operation */
@@ -23,12 +25,15 @@ static struct {
 } rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char no_memory[] = "has no memory for what the ranks of other hosts have sent";
+static const char no_stream[] = "got a piece from the rank of another host, but no operation goes in pieces";
 static const char no_result[] = "got a result from the rank of another host that it has not asked for";
 
 void rank_link_close(void)
 {
     pthread_mutex_lock(&rank_link.lock);
     words_free(link_ranks());
+    stream_free();
+    rank_link.streamed = NULL;
     link_close();
     memset(rank_link.stopped, 0, sizeof rank_link.stopped);
     rank_link.stops = rank_link.any_stopped = false;
@@ -84,11 +89,23 @@ static bool has_left(const struct linked_name *n, uint32_t sequence)
     return words_have_left(n, sequence) || (is_root(n) && rank_link.stops);
 }
 
+/* Elements that come with the word of another rank. Those of a stream come later. */
+static size_t bytes_with_word(const struct link_operation *o)
+{
+    return way_of(o) == LINK_STREAM ? 0 : part_of(o, (uint32_t)client.rank).bytes;
+}
+
 static bool is_same(const struct early *e, const struct link_operation *o)
 {
     return memcmp(&e->op, &o->op, sizeof o->op) == 0 && e->way == way_of(o) &&
            link_way_takes(e->way, (uint32_t)client.rank, root_of(o->sequence)) &&
-           e->bytes == part_of(o, (uint32_t)client.rank).bytes;
+           e->bytes == bytes_with_word(o);
+}
+
+/* All ranks have agreed, and the pieces are on their way. */
+static bool is_streaming(const struct linked_name *n, uint32_t sequence)
+{
+    return n->way == LINK_STREAM && n->made == sequence && n->done != sequence;
 }
 
 /* That rank has sent what this rank waits for now. */
@@ -96,6 +113,8 @@ static bool has_come(const struct linked_name *n, uint32_t rank, uint32_t sequen
 {
     if (n->made != sequence)
         return words_elements(n, rank, sequence) != NULL;
+    if (n->way == LINK_STREAM)
+        return stream_has_all(rank);
     return !link_way_makes(n->way, rank, root_of(sequence)) || words_have_result(n, rank, sequence);
 }
 
@@ -105,6 +124,8 @@ static bool lacks_word(const struct linked_name *n, uint32_t sequence)
     bool lacks = false, leaves = may_leave(n, sequence);
     if (n->done == sequence || (leaves && has_left(n, sequence)))
         return false;
+    if (is_streaming(n, sequence))
+        return true;
     for (uint32_t r = 0; r < link_ranks(); r++) {
         if (!link_is_other(r) || has_come(n, r, sequence))
             continue;
@@ -159,22 +180,13 @@ static void reduce_part(struct linked_name *n, const struct link_operation *o, c
                         uint32_t from, const void *theirs)
 {
     const void *in[LINK_HOSTS_MAX];
-    void *out = (uint8_t *)o->out + part->at;
     uint32_t ranks = link_ranks();
     for (uint32_t r = 0; r < ranks; r++)
         in[r] = !link_is_other(r) ? (const uint8_t *)o->in + part->at
                 : r == from       ? theirs
                                   : n->early[r][o->sequence % 2].elements;
-    struct reduce_job job = {.in = in,
-                             .inputs = ranks,
-                             .out = &out,
-                             .outputs = 1,
-                             .dtype = (hvd_dtype)o->op.dtype,
-                             .op = (hvd_op)o->op.op,
-                             .divisor = o->op.op == HVD_AVERAGE ? ranks : 0,
-                             .postscale = o->op.postscale};
     if (o->op.kind == SHM_ALLREDUCE)
-        reduce_range(&job, 0, part->count);
+        link_reduce(o, in, ranks, (uint8_t *)o->out + part->at, part->count);
     words_drop(n, o->sequence % 2, ranks);
 }
 
@@ -257,7 +269,15 @@ static bool take_at_once(struct linked_name *n, uint32_t rank, const struct link
     return true;
 }
 
-static void take_message(uint32_t rank, const struct link_message *m, const struct waiting *w)
+/* false: it has to wait, and all that comes behind it. */
+static bool take_piece(uint32_t rank, const struct link_message *m)
+{
+    if (!rank_link.streamed)
+        link_break(no_stream);
+    return stream_take(rank, m);
+}
+
+static void take_word(uint32_t rank, const struct link_message *m, const struct waiting *w)
 {
     char name[SHM_NAME_MAX + 1];
     struct linked_name *n = NULL;
@@ -277,8 +297,15 @@ static void take_messages(uint32_t rank, const struct waiting *w)
 {
     const struct link_message *m;
     bool taken = false;
-    for (; (m = link_first(rank)) != NULL; taken = true)
-        take_message(rank, m, w);
+    stream_count(rank);
+    while ((m = link_first(rank)) != NULL) {
+        if (!link_is_piece(m))
+            take_word(rank, m, w);
+        else if (!take_piece(rank, m))
+            break;
+        taken = true;
+        stream_count(rank);
+    }
     if (taken && doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* it may be another thread's */
 }
@@ -324,14 +351,60 @@ static void read_lacking(const struct waiting *w)
         ;
 }
 
+/* ---- a stream ------------------------------------------------------------------------------------------ */
+
+/* Until a piece of the rank can be summed, or all is read that is there. */
+static bool read_pieces(uint32_t rank, const struct waiting *w)
+{
+    bool moved = false, more = true;
+    while (more && !stream_has_all(rank) && link_receive(rank)) {
+        take_messages(rank, w);
+        moved = true;
+        more = !stream_has_waiting(rank) && !link_is_drained(rank);
+    }
+    return moved;
+}
+
+/* true: there are free slots, for pieces that had to wait. */
+static bool sum_pieces(const struct waiting *w)
+{
+    bool summed = stream_sum();
+    for (uint32_t r = 0; summed && r < link_ranks(); r++)
+        if (link_is_other(r))
+            take_messages(r, w);
+    return summed;
+}
+
+/* A message to each rank and one from each, in turns, as long as that is possible. */
+static void move_stream(const struct waiting *w)
+{
+    bool moves = !rank_link.stalled;
+    while (moves && link_state() == LINK_UP && !stream_is_complete()) {
+        moves = false;
+        for (uint32_t i = 1; i < link_ranks(); i++) {
+            uint32_t rank = ((uint32_t)client.rank + i) % link_ranks();
+            moves = stream_send(rank) || moves;
+            moves = read_pieces(rank, w) || moves;
+        }
+        moves = sum_pieces(w) || moves;
+    }
+    rank_link.stalled = true;
+}
+
 /* ---- messages out -------------------------------------------------------------------------------------- */
 
-/* The rank's socket is full. It may be sending too, as all others, so what comes is read meanwhile. */
+/* The rank's socket is full. It may be sending too, as all others, so what comes is read meanwhile. A stream
+ * goes on for the other ranks: they may need its pieces before they read. */
 static void wait_for_room(uint32_t rank)
 {
     struct pollfd p[LINK_HOSTS_MAX];
-    poll(p, link_list(p, rank), SLICE_MS);
+    poll(p, link_list(p, 1u << rank), SLICE_MS);
+    rank_link.stalled = false;
     read_all(NULL);
+    sum_pieces(NULL);
+    for (uint32_t r = 0; r < link_ranks(); r++)
+        if (link_is_other(r) && r != rank)
+            (void)stream_send(r);
     if (region_poisoned(&client.region))
         link_break(NULL);
 }
@@ -339,7 +412,7 @@ static void wait_for_room(uint32_t rank)
 static void send_message(const struct link_out *out, uint32_t rank)
 {
     size_t sent = 0;
-    while (!link_send(out, rank, &sent))
+    while (!stream_send_rest(rank) || !link_send(out, rank, &sent))
         wait_for_room(rank);
 }
 
@@ -362,7 +435,9 @@ static void make_message(struct link_out *out, enum link_said said, const struct
                          const void *base, uint32_t part_of_rank)
 {
     struct link_part part = part_of(o, part_of_rank);
-    struct link_words words = {said, way_of(o), (const uint8_t *)base + part.at, part.bytes};
+    enum link_way way = way_of(o);
+    struct link_words words = {said, way, (const uint8_t *)base + part.at,
+                               way == LINK_STREAM ? 0 : part.bytes};
     link_out_make(out, &words, o);
 }
 
@@ -414,9 +489,11 @@ void rank_link_stop(void)
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
-/* With a handle the operation goes in one trip, or not at all. */
+/* With a handle the operation goes in one trip, or not at all. There is one stream at a time. */
 static bool can_go(const struct link_operation *o)
 {
+    if (way_of(o) == LINK_STREAM)
+        return !o->has_handle && !rank_link.streamed;
     return !o->has_handle || o->bytes <= (link_ranks() > 2 ? LINK_WHOLE_MAX : LINK_BYTES_MAX);
 }
 
@@ -425,6 +502,8 @@ static void give_elements(struct linked_name *n, const struct link_operation *o)
     n->way = way_of(o);
     n->given = o->sequence;
     n->results = 0;
+    if (n->way == LINK_STREAM)
+        rank_link.streamed = n;
     if (!link_way_takes(n->way, (uint32_t)client.rank, root_of(o->sequence)))
         n->made = o->sequence;
     send_elements(o); /* meanwhile another rank may say that the name leaves */
@@ -474,6 +553,27 @@ bool rank_link_begin(struct linked_name **linked, const struct link_operation *o
     return goes;
 }
 
+/* All ranks have agreed: none leaves the operation any more. */
+static void begin_stream(struct linked_name *n, const struct link_operation *o)
+{
+    words_drop(n, o->sequence % 2, link_ranks());
+    n->made = o->sequence;
+    rank_link.stalled = false;
+    if (!stream_begin(o))
+        link_break(no_memory);
+    for (uint32_t r = 0; r < link_ranks(); r++)
+        if (link_is_other(r))
+            take_messages(r, NULL);
+}
+
+static void end_stream(struct linked_name *n)
+{
+    if (rank_link.streamed != n)
+        return;
+    stream_end();
+    rank_link.streamed = NULL;
+}
+
 /* The name's elements have all come, or a message shows that there will be no result. */
 static void try_to_end(struct linked_name *n, const struct link_operation *o)
 {
@@ -487,21 +587,28 @@ static void try_to_end(struct linked_name *n, const struct link_operation *o)
     if (n->made != o->sequence && !has_left(n, o->sequence) && has_others(n, o, UINT32_MAX)) {
         if (n->way == LINK_WHOLE)
             combine_elements(n, o, UINT32_MAX, NULL);
+        else if (n->way == LINK_STREAM)
+            begin_stream(n, o);
         else
             send_result(n, o);
     }
-    if (n->made == o->sequence)
+    if (is_streaming(n, o->sequence) && stream_is_complete() && link_state() == LINK_UP)
+        end_operation(n, o);
+    else if (n->made == o->sequence && n->way != LINK_STREAM)
         take_results(n, o);
 }
 
 static enum link_step decide_step(struct linked_name *n, const struct link_operation *o)
 {
     try_to_end(n, o);
-    if (n->done == o->sequence)
+    if (n->done == o->sequence) {
+        end_stream(n);
         return LINK_ENDED;
+    }
     bool is_told = link_state() == LINK_UP && !lacks_word(n, o->sequence);
     if (may_leave(n, o->sequence) && (has_left(n, o->sequence) || is_told)) {
         words_leave(n, o->sequence);
+        end_stream(n);
         if (may_be_root(o) && link_state() == LINK_UP)
             send_word(LINK_LEAVES, o);
         for (uint32_t slot = 0; slot < EARLY_SLOTS; slot++)
@@ -518,7 +625,9 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
     struct waiting w = {linked, o};
     pthread_mutex_lock(&rank_link.lock);
     rank_link.looked = true;
-    if (lacks_word(linked, o->sequence) && !rank_link.sleeps)
+    if (is_streaming(linked, o->sequence))
+        move_stream(&w);
+    else if (lacks_word(linked, o->sequence) && !rank_link.sleeps)
         read_lacking(&w);
     if (rank_link.any_stopped)
         say_stop();
@@ -531,7 +640,7 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
 {
     struct pollfd p[LINK_HOSTS_MAX];
     pthread_mutex_lock(&rank_link.lock);
-    nfds_t sockets = link_list(p, UINT32_MAX);
+    nfds_t sockets = link_list(p, stream_full());
     bool is_up = link_state() == LINK_UP, mine = is_up && !rank_link.sleeps;
     bool is_here = is_up && !lacks_word(linked, sequence); /* another thread has read it just now */
     rank_link.sleeps = rank_link.sleeps || (mine && !is_here);
@@ -540,12 +649,28 @@ bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsign
         return is_here;
     poll(p, sockets, ms < SLICE_MS ? (int)ms : SLICE_MS);
     pthread_mutex_lock(&rank_link.lock);
-    rank_link.sleeps = false;
+    rank_link.sleeps = rank_link.stalled = false;
     rank_link.slept = true;
     pthread_mutex_unlock(&rank_link.lock);
     if (doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* another thread may look after the sockets now */
     return true;
+}
+
+bool rank_link_is_streaming(const struct linked_name *linked, uint32_t sequence)
+{
+    return is_streaming(linked, sequence);
+}
+
+void rank_link_abandon(struct linked_name *linked)
+{
+    pthread_mutex_lock(&rank_link.lock);
+    if (rank_link.streamed == linked) {
+        end_stream(linked);
+        if (link_state() == LINK_UP)
+            link_break(NULL);
+    }
+    pthread_mutex_unlock(&rank_link.lock);
 }
 
 bool rank_link_is_unwatched(void)

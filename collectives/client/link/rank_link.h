@@ -8,10 +8,11 @@
  * asks for, or says that the name leaves, the operation and all later ones of the name go to the engine,
  * which finds what is wrong.
  *
- * In LINK_WHOLE and LINK_PARTS each rank hears of all others. So all ranks see the same messages of an
- * operation and go the same way, whatever comes first. In LINK_ROOT the root alone hears of all, so the root
- * decides: each operation that it has begun ends with its message to all others, which is the result, or says
- * that the name leaves.
+ * In all ways but LINK_ROOT each rank hears of all others. So all ranks see the same messages of an operation
+ * and go the same way, whatever comes first. In LINK_ROOT the root alone hears of all, so the root decides:
+ * each operation that it has begun ends with its message to all others, which is the result, or says that the
+ * name leaves. In LINK_STREAM these messages have no elements. When a rank has them all, it begins to send
+ * pieces (link/stream.h), and the operation does not leave any more.
  *
  * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
@@ -44,6 +45,10 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 /* Sleeps until something comes, `ms` at most; the operation waits. false: another thread does that for all
  * and rings, or there are no connections. */
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms);
+/* The operation goes in pieces, which have begun to travel. For the thread that waits for it. */
+bool rank_link_is_streaming(const struct linked_name *linked, uint32_t sequence);
+/* The operation that goes this way has failed: its caller's memory is not touched any more. */
+void rank_link_abandon(struct linked_name *linked);
 /* Another thread does not look after the sockets any more. */
 bool rank_link_is_unwatched(void);
 /* For a rank that waits for something else: takes what has come, so that other ranks can go on sending. */

@@ -15,6 +15,9 @@ struct link_peer {
     int fd;      /* -1: there is no connection; this rank itself */
     uint8_t *in; /* [LINK_MESSAGE_MAX] */
     size_t have;
+    uint8_t *place; /* of the rest of a piece, */
+    size_t left;    /* so many bytes; 0: none is being read */
+    bool held, drained;
 };
 
 static struct {
@@ -22,6 +25,7 @@ static struct {
     bool crowded;
     uint64_t broken_at; /* 0: the engine was told */
     const char *why;    /* it broke; NULL: the engines know */
+    bool expects_pieces;
     uint32_t ranks;
     struct link_peer peer[LINK_HOSTS_MAX]; /* [ranks], by rank */
 } sockets;
@@ -53,7 +57,7 @@ void link_break(const char *why)
     sockets.why = why;
     sockets.broken_at = clock_now();
     for (uint32_t r = 0; r < sockets.ranks; r++) {
-        sockets.peer[r].have = 0;
+        sockets.peer[r].have = sockets.peer[r].left = 0;
         if (sockets.peer[r].fd >= 0)
             shutdown(sockets.peer[r].fd, SHUT_RDWR); /* so that the other rank sees it */
     }
@@ -112,6 +116,7 @@ void link_close(void)
     }
     link_room_free();
     sockets.ranks = 0;
+    sockets.expects_pieces = false;
     sockets.state = LINK_UNKNOWN;
 }
 
@@ -120,27 +125,84 @@ nfds_t link_list(struct pollfd to[LINK_HOSTS_MAX], uint32_t full)
     nfds_t n = 0;
     for (uint32_t r = 0; r < sockets.ranks; r++)
         if (sockets.peer[r].fd >= 0)
-            to[n++] = (struct pollfd){.fd = sockets.peer[r].fd,
-                                      .events = (short)(r == full ? POLLIN | POLLOUT : POLLIN)};
+            to[n++] = (struct pollfd){
+                .fd = sockets.peer[r].fd,
+                .events = (short)((sockets.peer[r].held ? 0 : POLLIN) | (full & 1u << r ? POLLOUT : 0))};
     return n;
 }
 
 /* ---- messages in --------------------------------------------------------------------------------------- */
 
+/* Bytes that link_receive may read into the memory of messages. Bytes behind the head of a piece belong to
+ * another place. */
+static size_t room_for_messages(const struct link_peer *p)
+{
+    if (p->left > 0 || (sockets.expects_pieces && p->have < sizeof(struct link_message)))
+        return sizeof(struct link_message) - p->have;
+    return LINK_MESSAGE_MAX - p->have;
+}
+
+static void count_received(struct link_peer *p, size_t n)
+{
+    size_t placed = n < p->left ? n : p->left;
+    p->place += placed;
+    p->left -= placed;
+    p->have += n - placed;
+}
+
 bool link_receive(uint32_t rank)
 {
     struct link_peer *p = &sockets.peer[rank];
-    ssize_t n;
-    if (p->fd < 0 || sockets.state != LINK_UP)
+    if (p->fd < 0 || sockets.state != LINK_UP || p->held)
         return false;
+    struct iovec part[2] = {{p->place, p->left}, {p->in + p->have, room_for_messages(p)}};
+    struct msghdr msg = {.msg_iov = part, .msg_iovlen = 2};
+    size_t wanted = part[0].iov_len + part[1].iov_len;
+    ssize_t n;
     do
-        n = recv(p->fd, p->in + p->have, LINK_MESSAGE_MAX - p->have, MSG_DONTWAIT);
+        n = recvmsg(p->fd, &msg, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
+    p->drained = n < (ssize_t)wanted;
     if (n > 0)
-        p->have += (size_t)n;
+        count_received(p, (size_t)n);
     else if (n == 0 || errno != EAGAIN)
         link_break(NULL);
     return n > 0;
+}
+
+bool link_is_drained(uint32_t rank)
+{
+    return sockets.peer[rank].drained;
+}
+
+void link_expect_pieces(bool coming)
+{
+    sockets.expects_pieces = coming;
+}
+
+void link_hold(uint32_t rank, bool held)
+{
+    sockets.peer[rank].held = held;
+}
+
+void link_place(uint32_t rank, void *place)
+{
+    struct link_peer *p = &sockets.peer[rank];
+    if (sockets.state != LINK_UP)
+        return;
+    size_t bytes = ((const struct link_message *)(const void *)p->in)->piece;
+    link_drop(rank);
+    size_t here = p->have < bytes ? p->have : bytes;
+    memcpy(place, p->in, here);
+    p->have -= here;
+    memmove(p->in, p->in + here, p->have);
+    p->place = (uint8_t *)place + here;
+    p->left = bytes - here;
+}
+
+bool link_is_placed(uint32_t rank)
+{
+    return sockets.peer[rank].left == 0;
 }
 
 const struct link_message *link_first(uint32_t rank)

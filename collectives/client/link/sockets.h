@@ -29,8 +29,18 @@ void link_tell_loss(void);
 /* Sends what is left behind *sent bytes. false: the socket is full. */
 bool link_send(const struct link_out *out, uint32_t rank, size_t *sent);
 
-/* Reads once what is there. false: nothing was, or the connections have broken. */
+/* Reads once what is there. false: nothing was, the rank is held, or the connections have broken. */
 bool link_receive(uint32_t rank);
+/* The last link_receive has read all that was there. */
+bool link_is_drained(uint32_t rank);
+/* Pieces are coming: reads no more than the next message into memory of messages. */
+void link_expect_pieces(bool coming);
+/* The first message is a piece. Drops the message; the bytes that follow go to `place`, which is the
+ * caller's until link_is_placed(). */
+void link_place(uint32_t rank, void *place);
+bool link_is_placed(uint32_t rank);
+/* Reads nothing of the rank: its first message has to wait. */
+void link_hold(uint32_t rank, bool held);
 /* The first whole message of the rank, until link_drop. NULL: none. */
 const struct link_message *link_first(uint32_t rank);
 void link_drop(uint32_t rank);
@@ -38,7 +48,8 @@ void link_drop(uint32_t rank);
  * that memory. NULL: something is, there is no memory, or the connections have broken. */
 void *link_keep(uint32_t rank);
 
-/* For poll(): the sockets of all other ranks, and for the room of `full` too. Returns how many. */
+/* For poll(): the sockets of all other ranks, and for room in those of `full`, a bit each rank. Returns how
+ * many. */
 nfds_t link_list(struct pollfd to[LINK_HOSTS_MAX], uint32_t full);
 
 static inline bool link_is_other(uint32_t rank)
