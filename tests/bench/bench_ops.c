@@ -16,6 +16,7 @@ struct tensor {
     const struct bench_op *op;
     const struct choice *type;
     hvd_dtype dtype;
+    char name[32];      /* of this size alone, as in training */
     size_t count;       /* elements of --bytes */
     size_t gives, gets; /* elements of the buffers */
     char *in, *out;     /* may be one buffer */
@@ -37,14 +38,14 @@ static void allreduce(void *context)
 {
     const struct tensor *t = context;
 
-    bench_check(hvd_allreduce("bench", t->in, t->out, t->count, t->dtype, HVD_SUM, NULL), "hvd_allreduce");
+    bench_check(hvd_allreduce(t->name, t->in, t->out, t->count, t->dtype, HVD_SUM, NULL), "hvd_allreduce");
 }
 
 static void adasum(void *context)
 {
     const struct tensor *t = context;
 
-    bench_check(hvd_allreduce("bench", t->in, t->out, t->count, t->dtype, HVD_ADASUM, NULL), "hvd_allreduce");
+    bench_check(hvd_allreduce(t->name, t->in, t->out, t->count, t->dtype, HVD_ADASUM, NULL), "hvd_allreduce");
 }
 
 static void grouped(void *context)
@@ -59,7 +60,7 @@ static void grouped(void *context)
         count[k] = k < n - 1 ? each : t->count - k * each;
     }
     bench_check(
-        hvd_grouped_allreduce("bench", n, (const void *const *)part, part, count, t->dtype, HVD_SUM, NULL),
+        hvd_grouped_allreduce(t->name, n, (const void *const *)part, part, count, t->dtype, HVD_SUM, NULL),
         "hvd_grouped_allreduce");
 }
 
@@ -67,13 +68,13 @@ static void shared(void *context)
 {
     struct tensor *t = context;
 
-    bench_check(hvd_allreduce_shared("bench", t->in, t->count, t->dtype, HVD_SUM, NULL, &t->result),
+    bench_check(hvd_allreduce_shared(t->name, t->in, t->count, t->dtype, HVD_SUM, NULL, &t->result),
                 "hvd_allreduce_shared");
 }
 
 static void persistent_begin(struct tensor *t)
 {
-    bench_check(hvd_allreduce_init("bench", t->in, t->out, t->count, t->dtype, HVD_SUM, NULL, &t->handle),
+    bench_check(hvd_allreduce_init(t->name, t->in, t->out, t->count, t->dtype, HVD_SUM, NULL, &t->handle),
                 "hvd_allreduce_init");
 }
 
@@ -94,7 +95,7 @@ static void allgather(void *context)
 {
     const struct tensor *t = context;
 
-    bench_check(hvd_allgather("bench", t->in, t->count, 1, t->dtype, t->out, t->gets, NULL, NULL),
+    bench_check(hvd_allgather(t->name, t->in, t->count, 1, t->dtype, t->out, t->gets, NULL, NULL),
                 "hvd_allgather");
 }
 
@@ -102,14 +103,14 @@ static void broadcast(void *context)
 {
     const struct tensor *t = context;
 
-    bench_check(hvd_broadcast("bench", t->out, t->count, t->dtype, 0, NULL), "hvd_broadcast");
+    bench_check(hvd_broadcast(t->name, t->out, t->count, t->dtype, 0, NULL), "hvd_broadcast");
 }
 
 static void alltoall(void *context)
 {
     const struct tensor *t = context;
 
-    bench_check(hvd_alltoall("bench", t->in, (size_t)bench_size, NULL, t->count, t->dtype, t->out,
+    bench_check(hvd_alltoall(t->name, t->in, (size_t)bench_size, NULL, t->count, t->dtype, t->out,
                              (size_t)bench_size, NULL, NULL),
                 "hvd_alltoall");
 }
@@ -118,7 +119,7 @@ static void reducescatter(void *context)
 {
     const struct tensor *t = context;
 
-    bench_check(hvd_reducescatter("bench", t->in, t->count, 1, t->dtype, HVD_SUM, t->out, NULL),
+    bench_check(hvd_reducescatter(t->name, t->in, t->count, 1, t->dtype, HVD_SUM, t->out, NULL),
                 "hvd_reducescatter");
 }
 
@@ -134,9 +135,9 @@ static void sendrecv(void *context)
     const struct tensor *t = context;
 
     if (bench_rank % 2 == 1)
-        bench_check(hvd_recv("bench", t->out, t->count, t->dtype, bench_rank - 1, NULL), "hvd_recv");
+        bench_check(hvd_recv(t->name, t->out, t->count, t->dtype, bench_rank - 1, NULL), "hvd_recv");
     else if (bench_rank + 1 < bench_size)
-        bench_check(hvd_send("bench", t->out, t->count, t->dtype, bench_rank + 1, NULL), "hvd_send");
+        bench_check(hvd_send(t->name, t->out, t->count, t->dtype, bench_rank + 1, NULL), "hvd_send");
 }
 
 static void gathered_sizes(struct tensor *t)
@@ -300,6 +301,7 @@ static void run_size(const struct options *o, size_t bytes)
 {
     struct tensor t = {.op = o->op, .type = o->dtype, .dtype = (hvd_dtype)o->dtype->value};
 
+    snprintf(t.name, sizeof t.name, "bench.%zu", bytes);
     t.gives = t.gets = t.count = bytes / o->dtype->size;
     if (t.op->sizes != NULL)
         t.op->sizes(&t);

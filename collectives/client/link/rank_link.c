@@ -9,6 +9,7 @@
 
 #define SLICE_MS 50         /* between two looks whether the job has failed */
 #define COPY_MAX (4u << 10) /* more elements stay in the memory in which they came */
+#define ROUNDS   16         /* of a stream, in one step */
 
 /* Of the process; all under `lock`, as the sockets and the words are. */
 static struct {
@@ -17,10 +18,10 @@ static struct {
     bool stopped[LINK_HOSTS_MAX]; /* by rank: another one has */
     bool any_stopped;
     struct linked_name *streamed; /* its operation is a stream, or will be when all ranks agree; NULL: none */
-    bool stalled;  /* the stream cannot move before something comes, or there is room in a socket */
-    bool sleeps;   /* a thread waits for the sockets, and reads for all of them */
-    bool slept;    /* it has just done so */
-    bool looked;   /* this rank has looked since it began its last operation */
+    bool stalled; /* the stream cannot move before something comes, or there is room in a socket */
+    bool sleeps;  /* a thread waits for the sockets, and reads for all; one that has a stream reads as well */
+    bool slept;   /* it has just done so */
+    bool looked;  /* this rank has looked since it began its last operation */
     uint32_t next; /* the peer whose socket is looked at next */
 } rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -255,7 +256,7 @@ static bool take_at_once(struct linked_name *n, uint32_t rank, const struct link
                          const struct waiting *w)
 {
     if (may_leave(n, m->sequence) ? words_have_left(n, m->sequence) : m->said != LINK_RESULT)
-        return true; /* it goes to the engine */
+        return true; /* the operation goes to the engine, or has the rank's elements already */
     if (m->said == LINK_LEAVES) {
         words_leave(n, m->sequence);
         return true;
@@ -272,9 +273,10 @@ static bool take_at_once(struct linked_name *n, uint32_t rank, const struct link
 /* false: it has to wait, and all that comes behind it. */
 static bool take_piece(uint32_t rank, const struct link_message *m)
 {
-    if (!rank_link.streamed)
-        link_break(no_stream);
-    return stream_take(rank, m);
+    if (rank_link.streamed)
+        return stream_take(rank, m);
+    link_break(no_stream);
+    return false;
 }
 
 static void take_word(uint32_t rank, const struct link_message *m, const struct waiting *w)
@@ -293,21 +295,30 @@ static void take_word(uint32_t rank, const struct link_message *m, const struct 
         link_drop(rank);
 }
 
+/* Something has changed that other threads may wait for: by the bell, or one of them for the sockets. */
+static void wake_threads(void)
+{
+    rank_link.stalled = false;
+    if (rank_link.sleeps)
+        link_wake();
+    if (doorbell_has_sleeper(client.mailbox))
+        doorbell_ring(client.mailbox);
+}
+
 static void take_messages(uint32_t rank, const struct waiting *w)
 {
     const struct link_message *m;
-    bool taken = false;
-    stream_count(rank);
+    bool taken = stream_count(rank);
     while ((m = link_first(rank)) != NULL) {
         if (!link_is_piece(m))
             take_word(rank, m, w);
         else if (!take_piece(rank, m))
             break;
         taken = true;
-        stream_count(rank);
+        (void)stream_count(rank);
     }
-    if (taken && doorbell_has_sleeper(client.mailbox))
-        doorbell_ring(client.mailbox); /* it may be another thread's */
+    if (taken)
+        wake_threads(); /* it may be another thread's */
 }
 
 /* That rank has sent the word that the reader waits for. */
@@ -357,10 +368,10 @@ static void read_lacking(const struct waiting *w)
 static bool read_pieces(uint32_t rank, const struct waiting *w)
 {
     bool moved = false, more = true;
-    while (more && !stream_has_all(rank) && link_receive(rank)) {
+    while (more && link_receive(rank)) {
         take_messages(rank, w);
         moved = true;
-        more = !stream_has_waiting(rank) && !link_is_drained(rank);
+        more = !stream_has_all(rank) && !stream_is_ahead(rank) && !link_is_drained(rank);
     }
     return moved;
 }
@@ -375,11 +386,13 @@ static bool sum_pieces(const struct waiting *w)
     return summed;
 }
 
-/* A message to each rank and one from each, in turns, as long as that is possible. */
+/* A message to each rank and one from each, in turns, as long as that is possible. Other threads have their
+ * turns between the steps. */
 static void move_stream(const struct waiting *w)
 {
     bool moves = !rank_link.stalled;
-    while (moves && link_state() == LINK_UP && !stream_is_complete()) {
+    int rounds = 0;
+    for (; moves && rounds < ROUNDS && link_state() == LINK_UP && !stream_is_complete(); rounds++) {
         moves = false;
         for (uint32_t i = 1; i < link_ranks(); i++) {
             uint32_t rank = ((uint32_t)client.rank + i) % link_ranks();
@@ -388,7 +401,9 @@ static void move_stream(const struct waiting *w)
         }
         moves = sum_pieces(w) || moves;
     }
-    rank_link.stalled = true;
+    if (rounds > 1 && rank_link.sleeps)
+        link_wake(); /* that thread may wait for too little now */
+    rank_link.stalled = !moves;
 }
 
 /* ---- messages out -------------------------------------------------------------------------------------- */
@@ -489,7 +504,8 @@ void rank_link_stop(void)
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
-/* With a handle the operation goes in one trip, or not at all. There is one stream at a time. */
+/* With a handle the operation goes in one trip, or not at all. There is one stream at a time: a name that
+ * comes beside another one leaves for good, as it would again and again. */
 static bool can_go(const struct link_operation *o)
 {
     if (way_of(o) == LINK_STREAM)
@@ -556,14 +572,16 @@ bool rank_link_begin(struct linked_name **linked, const struct link_operation *o
 /* All ranks have agreed: none leaves the operation any more. */
 static void begin_stream(struct linked_name *n, const struct link_operation *o)
 {
+    const struct waiting w = {n, o};
     words_drop(n, o->sequence % 2, link_ranks());
     n->made = o->sequence;
-    rank_link.stalled = false;
     if (!stream_begin(o))
         link_break(no_memory);
     for (uint32_t r = 0; r < link_ranks(); r++)
         if (link_is_other(r))
-            take_messages(r, NULL);
+            take_messages(r, &w);
+    wake_threads();
+    move_stream(&w);
 }
 
 static void end_stream(struct linked_name *n)
@@ -638,17 +656,20 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
 
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms)
 {
-    struct pollfd p[LINK_HOSTS_MAX];
+    struct pollfd p[LINK_HOSTS_MAX + 1];
     pthread_mutex_lock(&rank_link.lock);
-    nfds_t sockets = link_list(p, stream_full());
+    nfds_t n = link_list(p, stream_to_send());
+    p[n++] = link_bell();
     bool is_up = link_state() == LINK_UP, mine = is_up && !rank_link.sleeps;
-    bool is_here = is_up && !lacks_word(linked, sequence); /* another thread has read it just now */
+    bool moves = is_streaming(linked, sequence) && !rank_link.stalled;
+    bool is_here = is_up && (moves || !lacks_word(linked, sequence)); /* another thread has just read it */
     rank_link.sleeps = rank_link.sleeps || (mine && !is_here);
     pthread_mutex_unlock(&rank_link.lock);
     if (!mine || is_here)
         return is_here;
-    poll(p, sockets, ms < SLICE_MS ? (int)ms : SLICE_MS);
+    poll(p, n, ms < SLICE_MS ? (int)ms : SLICE_MS);
     pthread_mutex_lock(&rank_link.lock);
+    link_woke();
     rank_link.sleeps = rank_link.stalled = false;
     rank_link.slept = true;
     pthread_mutex_unlock(&rank_link.lock);

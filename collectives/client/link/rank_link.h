@@ -11,8 +11,8 @@
  * In all ways but LINK_ROOT each rank hears of all others. So all ranks see the same messages of an operation
  * and go the same way, whatever comes first. In LINK_ROOT the root alone hears of all, so the root decides:
  * each operation that it has begun ends with its message to all others, which is the result, or says that the
- * name leaves. In LINK_STREAM these messages have no elements. When a rank has them all, it begins to send
- * pieces (link/stream.h), and the operation does not leave any more.
+ * name leaves. In LINK_STREAM the ranks' first messages have no elements. A rank that has them all begins to
+ * send pieces (link/stream.h), and the operation does not leave any more.
  *
  * LINK_STOPS ends it for all names: a rank in hvd_join or hvd_shutdown, and one that forgets names (it would
  * count their operations anew), is not there to answer. The other ranks say the same. An operation for which
@@ -21,7 +21,7 @@
  *
  * When a connection breaks, the ranks wait for the engines to tell why, and fail the job if nothing is told.
  *
- * Threads: any; one of those that wait reads for all. link/sockets.h has the messages. */
+ * Threads: any; one of those that wait reads for all. link/message.h has the messages. */
 #pragma once
 
 #include "collectives/client/core.h"

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@ static struct {
     uint64_t broken_at; /* 0: the engine was told */
     const char *why;    /* it broke; NULL: the engines know */
     bool expects_pieces;
+    int bell; /* an eventfd; -1: there is none, and a poll() ends after its time */
     uint32_t ranks;
     struct link_peer peer[LINK_HOSTS_MAX]; /* [ranks], by rank */
 } sockets;
@@ -100,6 +102,7 @@ void link_open(bool declines)
         return;
     sockets.ranks = (uint32_t)client.size;
     sockets.crowded = m.set == WORKER_LINKS_CROWDED;
+    sockets.bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     sockets.state = LINK_UP;
     if (!take_connections(fds))
         link_break(no_memory);
@@ -115,6 +118,8 @@ void link_close(void)
         link_room_put(sockets.peer[r].in);
     }
     link_room_free();
+    if (sockets.ranks > 0 && sockets.bell >= 0)
+        close(sockets.bell);
     sockets.ranks = 0;
     sockets.expects_pieces = false;
     sockets.state = LINK_UNKNOWN;
@@ -123,12 +128,30 @@ void link_close(void)
 nfds_t link_list(struct pollfd to[LINK_HOSTS_MAX], uint32_t full)
 {
     nfds_t n = 0;
-    for (uint32_t r = 0; r < sockets.ranks; r++)
-        if (sockets.peer[r].fd >= 0)
-            to[n++] = (struct pollfd){
-                .fd = sockets.peer[r].fd,
-                .events = (short)((sockets.peer[r].held ? 0 : POLLIN) | (full & 1u << r ? POLLOUT : 0))};
+    for (uint32_t r = 0; r < sockets.ranks; r++) {
+        short events = (short)((sockets.peer[r].held ? 0 : POLLIN) | (full & 1u << r ? POLLOUT : 0));
+        if (sockets.peer[r].fd >= 0 && events) /* without events, an end would be told again and again */
+            to[n++] = (struct pollfd){.fd = sockets.peer[r].fd, .events = events};
+    }
     return n;
+}
+
+struct pollfd link_bell(void)
+{
+    return (struct pollfd){.fd = sockets.state == LINK_UP ? sockets.bell : -1, .events = POLLIN};
+}
+
+void link_wake(void)
+{
+    if (sockets.state == LINK_UP && sockets.bell >= 0)
+        (void)!write(sockets.bell, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+void link_woke(void)
+{
+    uint64_t times;
+    if (sockets.state == LINK_UP && sockets.bell >= 0)
+        (void)!read(sockets.bell, &times, sizeof times);
 }
 
 /* ---- messages in --------------------------------------------------------------------------------------- */
@@ -202,7 +225,7 @@ void link_place(uint32_t rank, void *place)
 
 bool link_is_placed(uint32_t rank)
 {
-    return sockets.peer[rank].left == 0;
+    return sockets.state == LINK_UP && sockets.peer[rank].left == 0;
 }
 
 const struct link_message *link_first(uint32_t rank)

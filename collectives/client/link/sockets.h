@@ -35,8 +35,8 @@ bool link_receive(uint32_t rank);
 bool link_is_drained(uint32_t rank);
 /* Pieces are coming: reads no more than the next message into memory of messages. */
 void link_expect_pieces(bool coming);
-/* The first message is a piece. Drops the message; the bytes that follow go to `place`, which is the
- * caller's until link_is_placed(). */
+/* The first message is a piece. Drops the message; the bytes that follow go to `place`, which must stay valid
+ * until link_is_placed(). */
 void link_place(uint32_t rank, void *place);
 bool link_is_placed(uint32_t rank);
 /* Reads nothing of the rank: its first message has to wait. */
@@ -51,6 +51,10 @@ void *link_keep(uint32_t rank);
 /* For poll(): the sockets of all other ranks, and for room in those of `full`, a bit each rank. Returns how
  * many. */
 nfds_t link_list(struct pollfd to[LINK_HOSTS_MAX], uint32_t full);
+/* For poll(), too: link_wake() ends it. Then link_woke() is due. */
+struct pollfd link_bell(void);
+void link_wake(void);
+void link_woke(void);
 
 static inline bool link_is_other(uint32_t rank)
 {

@@ -72,6 +72,8 @@ void stream_end(void)
 {
     stream.active = false;
     link_expect_pieces(false);
+    for (uint32_t r = 0; r < link_ranks(); r++)
+        link_hold(r, false);
 }
 
 void stream_free(void)
@@ -134,13 +136,14 @@ bool stream_take(uint32_t rank, const struct link_message *m)
     return true;
 }
 
-void stream_count(uint32_t rank)
+bool stream_count(uint32_t rank)
 {
     struct lane *l = &stream.lane[rank];
     if (!stream.active || l->coming == 0 || !link_is_placed(rank))
-        return;
+        return false;
     *(l->comes == LINK_ELEMENTS_PIECE ? &l->given : &l->made) += l->coming;
     l->coming = 0;
+    return true;
 }
 
 bool stream_has_all(uint32_t rank)
@@ -149,7 +152,7 @@ bool stream_has_all(uint32_t rank)
     return l->given == stream.mine.bytes && l->made == l->part.bytes;
 }
 
-bool stream_has_waiting(uint32_t rank)
+bool stream_is_ahead(uint32_t rank)
 {
     return stream.lane[rank].given > stream.summed;
 }
@@ -221,13 +224,13 @@ bool stream_send_rest(uint32_t rank)
     return !stream.active || !l->sends;
 }
 
-uint32_t stream_full(void)
+uint32_t stream_to_send(void)
 {
-    uint32_t full = 0;
+    uint32_t ranks = 0;
     for (uint32_t r = 0; stream.active && r < link_ranks(); r++) {
         const struct lane *l = &stream.lane[r];
         if (link_is_other(r) && (l->sends || l->elements < l->part.bytes || l->results < stream.summed))
-            full |= 1u << r;
+            ranks |= 1u << r;
     }
-    return full;
+    return ranks;
 }

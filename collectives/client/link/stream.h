@@ -24,7 +24,7 @@
 
 /* All ranks have agreed. false: no memory. */
 bool stream_begin(const struct link_operation *o);
-/* Nothing goes on, whether all has come or not. */
+/* Nothing goes on, whether all has come or not; also where the ranks have not agreed. */
 void stream_end(void);
 /* Frees the slots that are kept for later streams. */
 void stream_free(void);
@@ -33,12 +33,12 @@ bool stream_is_complete(void);
 /* The first message of the rank is a piece: its bytes go to their place. false: it has to wait, or the
  * connections have broken, since it is not the piece that is to come. */
 bool stream_take(uint32_t rank, const struct link_message *m);
-/* Bytes have come: counts a piece that is whole. */
-void stream_count(uint32_t rank);
+/* Bytes have come: counts a piece that is whole. false: none is. */
+bool stream_count(uint32_t rank);
 /* The rank has sent all that it has to. */
 bool stream_has_all(uint32_t rank);
-/* A piece of the rank waits for those of others, to be summed. */
-bool stream_has_waiting(uint32_t rank);
+/* A piece of the rank has yet to be summed: those of other ranks may be missing. */
+bool stream_is_ahead(uint32_t rank);
 /* Sums what has come from all ranks. true: there was something, and slots are free. */
 bool stream_sum(void);
 
@@ -46,5 +46,5 @@ bool stream_sum(void);
 bool stream_send(uint32_t rank);
 /* Sends the rest of a piece that has begun, so that another message may follow. false: the socket is full. */
 bool stream_send_rest(uint32_t rank);
-/* A bit for each rank that something could be sent to. */
-uint32_t stream_full(void);
+/* A bit for each rank to which something is to be sent now. */
+uint32_t stream_to_send(void);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/time.h>
+#include <time.h>
 
 #include "collectives/client/link/stream.h"
 
@@ -182,8 +183,15 @@ static int leave_it(const struct job *job, int rank)
 
 SUCCEEDS(a_stream_that_ranks_disagree_about_goes_to_the_engines, kinds[_i], leave_it)
 
-/* Rank 1 begins, sends a little, and comes back later: its pieces are missed, and those of others wait.
- * Another one says meanwhile that it stops. */
+static uint64_t own_processor_ms(void)
+{
+    struct timespec t;
+    job_check(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) == 0);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / NSEC_PER_MSEC;
+}
+
+/* Rank 1 begins, sends a little, and comes back later: its pieces are missed, and those of others wait. The
+ * others sleep until then. Another one says meanwhile that it stops. */
 static int come_back_later(const struct job *job, int rank)
 {
     static float x[LARGE];
@@ -192,6 +200,7 @@ static int come_back_later(const struct job *job, int rank)
     (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
     sum_often("x", 2);
+    shrink_buffers(50000); /* a step does not end it */
     for (size_t k = 0; k < LARGE; k++)
         x[k] = (float)(k % 1000);
     job_check(rank_link_begin(&linked, &o, true));
@@ -204,10 +213,11 @@ static int come_back_later(const struct job *job, int rank)
     usleep(rank == 1 ? 500000 : 0);
     if (rank == 0)
         rank_link_stop();
+    uint64_t before = own_processor_ms();
     for (uint64_t until = clock_now() + 5 * NSEC_PER_SEC; step == LINK_WAITS && clock_now() < until;)
         if (rank_link_sleep(linked, LINK_FIRST, 20))
             step = rank_link_step(linked, &o);
-    job_check(step == LINK_ENDED);
+    job_check(step == LINK_ENDED && own_processor_ms() - before < 150);
     for (size_t k = 0; k < LARGE; k++)
         job_check(x[k] == (float)(k % 1000) * (float)client.size);
     sum_often("y", 2);
@@ -229,13 +239,13 @@ static int fail_in_between(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     for (int i = 0; i < (int)LINK_FIRST - 1; i++)
         sum_once("x", 2);
+    sum_often("w", 2);
+    shrink_buffers(50000);
     if (rank == 1) {
         struct linked_name *linked = NULL;
         job_check(rank_link_begin(&linked, &o, true));
         while (!rank_link_is_streaming(linked, LINK_FIRST))
             job_check(rank_link_step(linked, &o) == LINK_WAITS);
-        for (int i = 0; i < 3; i++)
-            (void)stream_send(0);
         if (way == 1)
             hvd_abort("a test says so");
         usleep(way == 1 ? 500000 : 0);
@@ -390,7 +400,7 @@ int main(void)
     tcase_add_loop_test(beside, a_stream_ends_though_a_rank_stops, 0, KINDS);
     tcase_add_loop_test(failures, a_rank_that_fails_in_a_stream_is_named, 0, 2 * KINDS);
     tcase_add_loop_test(failures, a_wrong_piece_ends_the_job, 0, 3);
-    tcase_add_loop_test(failures, a_stopped_rank_is_what_the_others_wait_for, 0, KINDS);
+    tcase_add_loop_test(failures, a_stopped_rank_is_what_the_others_wait_for, 0, 2);
     tcase_add_loop_test(failures, a_lost_engine_ends_the_waits, 0, KINDS);
     TCase *all[] = {results, beside, failures};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
