@@ -193,7 +193,7 @@ allreduce_rows() { # WHERE
     while read -r bytes name limit share; do
         floors=floor
         case $name in hvd_malloc) floors=floor_malloc,floor_readv ;; esac
-        [ "$hosts_here" = 1 ] || case $name in hvd_malloc) floors=floor_wire_malloc ;; *) floors=floor_wire ;; esac
+        [ "$hosts_here" = 1 ] || case $name.$each in hvd_malloc.1) floors=floor_wire ;; hvd_malloc.*) floors=floor_wire_malloc ;; *) floors=floor_wire ;; esac
         [ "$hosts_here" = 1 ] || [ "$bytes" -gt 65536 ] || floors=none # hand-overs, not the wire
         row "$(size_text "$bytes"), $1, ${name#hvd_}" allreduce "$bytes" "$name" "${limit/#-/}" "${share/#-/}" "$floors"
     done

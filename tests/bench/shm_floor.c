@@ -20,16 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/bench/floor.h"
+
 #define RANKS_MAX      64
 #define ITERATIONS_MAX 50000
 #define BLOCK          1024       /* floats summed at a time: they stay in the first-level cache */
 #define PIECE          (64 << 10) /* floats of each process copied at a time */
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FASTEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FASTEST
-#endif
 
 struct shared {
     _Alignas(128) atomic_int arrived;
@@ -73,7 +69,7 @@ static void barrier(void)
             sched_yield();
 }
 
-FASTEST static void sum_two(float *restrict a, float *restrict b, size_t n)
+FLOOR_FASTEST static void sum_two(float *restrict a, float *restrict b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float sum = a[i] + b[i];
@@ -83,7 +79,7 @@ FASTEST static void sum_two(float *restrict a, float *restrict b, size_t n)
     }
 }
 
-FASTEST static void add(float *restrict sum, const float *restrict more, size_t n)
+FLOOR_FASTEST static void add(float *restrict sum, const float *restrict more, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         sum[i] += more[i];

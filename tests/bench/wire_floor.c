@@ -1,7 +1,7 @@
 /* wire_floor BYTES[,BYTES ...] [private] - the least that an allreduce takes between hosts: one process of
- * each host exchanges as many bytes with the others as a reduce-scatter and an allgather do. Nothing is added
- * up. private: the elements are in ordinary memory, so each rank copies them into shared memory first, and
- * the result back. Under hvdrun, whose variables say who the ranks are. Rank 0 prints a line of JSON for each
+ * each host exchanges as many bytes with the others as a reduce-scatter and an allgather do, and adds up the
+ * elements that come. private: several ranks of a host have the elements in ordinary memory, so each rank
+ * copies them into shared memory first, and the result back. Under hvdrun, whose variables say who the ranks are. Rank 0 prints a line of JSON for each
  * size.
  *
  * The phases follow one another: a program that overlaps them, or that sends ordinary memory from where the
@@ -26,7 +26,8 @@
 #define RANKS_MAX  256
 #define ITERATIONS 15
 #define WARMUP     2
-#define AT_ONCE    (1 << 20) /* bytes that one call sends or receives at most */
+#define AT_ONCE    (1 << 20)   /* bytes that one call sends or receives at most */
+#define AHEAD      (512 << 10) /* bytes that are under way, when the next ones are sent */
 
 static bool is_private;
 static int rank, ranks, local_rank, host, hosts;
@@ -164,26 +165,54 @@ static void meet_at_barrier(void)
 
 /* ---- the floor ----------------------------------------------------------------------------------------- */
 
-/* How far the bytes to and from one peer are. */
+/* To and from one peer: first `part` bytes of elements each way, then as many of the results. Elements come to
+ * one place that stays in a cache, and are added up at once. */
 struct stream {
-    size_t sent, got;
+    char *theirs, *own;     /* the peer's part of the memory, and this host's */
+    size_t part, sent, got; /* bytes */
 };
 
-static void move_some(int fd, char *memory, size_t all, short events, struct stream *s)
+static float hot[AT_ONCE / sizeof(float)];
+
+FLOOR_FASTEST static void add_floats(float *restrict to, const float *restrict from, size_t count)
 {
-    if ((events & POLLOUT) && s->sent < all) {
-        const size_t left = all - s->sent;
-        const ssize_t n = send(fd, memory + s->sent, left < AT_ONCE ? left : AT_ONCE, MSG_NOSIGNAL);
+    for (size_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+
+/* No more is under way than stays in a cache: both ends send as much. */
+static bool may_send(const struct stream *s)
+{
+    return s->sent < 2 * s->part && s->sent <= s->got + AHEAD;
+}
+
+/* Bytes that one call moves, of those that lie behind `at` in a part. */
+static size_t bytes_at(const struct stream *s, size_t at)
+{
+    const size_t left = s->part - at % s->part;
+
+    return left < AT_ONCE ? left : AT_ONCE;
+}
+
+static void move_some(int fd, short events, struct stream *s)
+{
+    if ((events & POLLOUT) && may_send(s)) {
+        const char *from = s->sent < s->part ? s->theirs : s->own;
+        const ssize_t n = send(fd, from + s->sent % s->part, bytes_at(s, s->sent), MSG_NOSIGNAL);
 
         if (n > 0)
             s->sent += (size_t)n;
         else if (errno != EAGAIN)
             floor_die("send");
     }
-    if ((events & (POLLIN | POLLHUP | POLLERR)) && s->got < all) {
-        const size_t left = all - s->got;
-        const ssize_t n = recv(fd, memory + s->got, left < AT_ONCE ? left : AT_ONCE, 0);
+    if ((events & (POLLIN | POLLHUP | POLLERR)) && s->got < 2 * s->part) {
+        const bool adds = s->got < s->part;
+        void *to = adds ? (void *)hot : s->theirs + s->got % s->part;
+        const ssize_t n = recv(fd, to, bytes_at(s, s->got), 0);
 
+        if (n > 0 && adds)
+            add_floats((float *)(void *)(s->own + s->got / sizeof(float) * sizeof(float)), hot,
+                       (size_t)n / sizeof(float));
         if (n > 0)
             s->got += (size_t)n;
         else if (n == 0 || errno != EAGAIN)
@@ -194,19 +223,22 @@ static void move_some(int fd, char *memory, size_t all, short events, struct str
 /* To each other host its part, and back the own part's sum: twice a part in each direction. */
 static void exchange_parts(char *memory, size_t bytes)
 {
-    const size_t all = 2 * (bytes / (size_t)hosts);
-    struct stream stream[HOSTS_MAX] = {{0}};
+    const size_t part = bytes / (size_t)hosts / sizeof(float) * sizeof(float);
+    struct stream stream[HOSTS_MAX];
     struct pollfd waits[HOSTS_MAX];
 
+    for (int i = 0; i < hosts; i++)
+        stream[i] = (struct stream){
+            .theirs = memory + (size_t)i * part, .own = memory + (size_t)host * part, .part = part};
     for (;;) {
         int left = 0;
 
         for (int i = 0; i < hosts; i++) {
             const struct stream *s = &stream[i];
-            const short wanted = (short)((s->sent < all ? POLLOUT : 0) | (s->got < all ? POLLIN : 0));
+            const short wanted = (short)((may_send(s) ? POLLOUT : 0) | (s->got < 2 * part ? POLLIN : 0));
 
             waits[i] = (struct pollfd){.fd = i == host || !wanted ? -1 : peer[i], .events = wanted};
-            left += waits[i].fd >= 0;
+            left += i != host && (s->sent < 2 * part || s->got < 2 * part);
         }
         if (left == 0)
             return;
@@ -214,7 +246,7 @@ static void exchange_parts(char *memory, size_t bytes)
             floor_die("ten seconds without a byte");
         for (int i = 0; i < hosts; i++)
             if (waits[i].revents)
-                move_some(peer[i], memory, all, waits[i].revents, &stream[i]);
+                move_some(peer[i], waits[i].revents, &stream[i]);
     }
 }
 
@@ -241,14 +273,13 @@ static double run_once(char *own, char *shared, size_t bytes)
 static void measure_bytes(size_t bytes)
 {
     double us[ITERATIONS];
-    /* As much as two hosts send each other. */
-    char *own = malloc(2 * bytes),
-         *shared = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *own = malloc(bytes),
+         *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     if (!own || shared == MAP_FAILED)
         floor_die("memory");
-    memset(own, 1, 2 * bytes);
-    memset(shared, 1, 2 * bytes);
+    memset(own, 1, bytes);
+    memset(shared, 1, bytes);
     for (int i = -WARMUP; i < ITERATIONS; i++) {
         const double took = run_once(own, shared, bytes);
 
@@ -256,7 +287,7 @@ static void measure_bytes(size_t bytes)
             us[i] = took;
     }
     free(own);
-    munmap(shared, 2 * bytes);
+    munmap(shared, bytes);
     if (rank != 0)
         return;
     floor_report(&(struct floor_row){bytes, ranks, is_private ? "malloc" : "arena"}, us, ITERATIONS);

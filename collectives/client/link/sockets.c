@@ -223,9 +223,9 @@ void link_place(uint32_t rank, void *place)
     p->left = bytes - here;
 }
 
-bool link_is_placed(uint32_t rank)
+size_t link_place_left(uint32_t rank)
 {
-    return sockets.state == LINK_UP && sockets.peer[rank].left == 0;
+    return sockets.peer[rank].left;
 }
 
 const struct link_message *link_first(uint32_t rank)

@@ -36,9 +36,10 @@ bool link_is_drained(uint32_t rank);
 /* Pieces are coming: reads no more than the next message into memory of messages. */
 void link_expect_pieces(bool coming);
 /* The first message is a piece. Drops the message; the bytes that follow go to `place`, which must stay valid
- * until link_is_placed(). */
+ * until none are left. */
 void link_place(uint32_t rank, void *place);
-bool link_is_placed(uint32_t rank);
+/* Bytes of that piece that have yet to come. */
+size_t link_place_left(uint32_t rank);
 /* Reads nothing of the rank: its first message has to wait. */
 void link_hold(uint32_t rank, bool held);
 /* The first whole message of the rank, until link_drop. NULL: none. */

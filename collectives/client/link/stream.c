@@ -139,7 +139,7 @@ bool stream_take(uint32_t rank, const struct link_message *m)
 bool stream_count(uint32_t rank)
 {
     struct lane *l = &stream.lane[rank];
-    if (!stream.active || l->coming == 0 || !link_is_placed(rank))
+    if (!stream.active || l->coming == 0 || link_place_left(rank) > 0 || link_state() != LINK_UP)
         return false;
     *(l->comes == LINK_ELEMENTS_PIECE ? &l->given : &l->made) += l->coming;
     l->coming = 0;
@@ -188,30 +188,39 @@ bool stream_sum(void)
 
 /* ---- pieces out ---------------------------------------------------------------------------------------- */
 
-/* Results go first: other ranks end with them. false: there is nothing to send. */
-static bool begin_piece(struct lane *l)
+static bool may_begin(uint32_t rank)
+{
+    const struct lane *l = &stream.lane[rank];
+    size_t begun = l->elements + l->results, came = l->given + l->made;
+    if (l->coming > 0)
+        came += l->coming - link_place_left(rank);
+    return begun <= came + STREAM_AHEAD && (l->elements < l->part.bytes || l->results < stream.summed);
+}
+
+/* Results go first: other ranks end with them. */
+static void begin_piece(struct lane *l)
 {
     const struct link_operation *o = &stream.o;
     bool is_result = l->results < stream.summed;
     size_t *at = is_result ? &l->results : &l->elements;
     size_t bytes = piece_at(*at, is_result ? stream.mine.bytes : l->part.bytes);
-    if (bytes == 0)
-        return false;
     const uint8_t *from =
         is_result ? (const uint8_t *)o->out + stream.mine.at : (const uint8_t *)o->in + l->part.at;
     link_out_make_piece(&l->out, is_result ? LINK_RESULT_PIECE : LINK_ELEMENTS_PIECE, o->sequence, from + *at,
                         bytes);
     *at += bytes;
     l->sent = 0;
-    return true;
+    l->sends = true;
 }
 
 bool stream_send(uint32_t rank)
 {
     struct lane *l = &stream.lane[rank];
-    if (!stream.active || (!l->sends && !begin_piece(l)))
+    if (!stream.active || (!l->sends && !may_begin(rank)))
         return false;
-    size_t before = l->sends ? l->sent : 0;
+    if (!l->sends)
+        begin_piece(l);
+    size_t before = l->sent;
     l->sends = !link_send(&l->out, rank, &l->sent);
     return l->sent > before;
 }
@@ -227,10 +236,8 @@ bool stream_send_rest(uint32_t rank)
 uint32_t stream_to_send(void)
 {
     uint32_t ranks = 0;
-    for (uint32_t r = 0; stream.active && r < link_ranks(); r++) {
-        const struct lane *l = &stream.lane[r];
-        if (link_is_other(r) && (l->sends || l->elements < l->part.bytes || l->results < stream.summed))
+    for (uint32_t r = 0; stream.active && r < link_ranks(); r++)
+        if (link_is_other(r) && (stream.lane[r].sends || may_begin(r)))
             ranks |= 1u << r;
-    }
     return ranks;
 }

@@ -10,6 +10,10 @@
  * until the piece of the slowest rank has come. That piece waits for nothing that is not read, so ranks
  * cannot wait for each other in a circle.
  *
+ * A rank begins a piece for another one when what it has begun before has come back from there, but for
+ * STREAM_AHEAD bytes. Both sides send as many bytes. So what is under way stays in the caches of processors
+ * that ranks share, and the other rank hardly ever waits.
+ *
  * A rank has one stream at a time. The ranks have agreed about the operation before; a piece that comes
  * earlier than the last rank's agreement is left where it is.
  *
@@ -21,6 +25,7 @@
 #include "collectives/client/link/sockets.h"
 
 #define STREAM_SLOTS 2u
+#define STREAM_AHEAD (LINK_PIECE_MAX / 2)
 
 /* All ranks have agreed. false: no memory. */
 bool stream_begin(const struct link_operation *o);
