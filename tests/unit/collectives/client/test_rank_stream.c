@@ -229,33 +229,43 @@ SUCCEEDS(a_stream_ends_though_a_rank_stops, kinds[_i], come_back_later)
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
-/* Rank 1 has agreed, and fails before all has come: it ends (way 0), or ends the job and lives on (1). The
+/* Rank 1 has sent elements, and fails before all has come: it ends (way 0), or ends the job and lives on (1). The
  * others get the reason, and nobody writes to their memory any more. */
 static int fail_in_between(const struct job *job, int rank)
 {
-    static float x[LARGE];
+    static float x[4 * LARGE];
     int way = *(int *)job->ctx;
-    struct link_operation o = raw_operation("x", x, LARGE);
+    struct link_operation o = raw_operation("x", x, 4 * LARGE);
     job_check(hvd_init() == HVD_SUCCESS);
     for (int i = 0; i < (int)LINK_FIRST - 1; i++)
         sum_once("x", 2);
     sum_often("w", 2);
     shrink_buffers(50000);
+    for (size_t k = 0; k < o.op.count; k++)
+        x[k] = 1;
     if (rank == 1) {
         struct linked_name *linked = NULL;
         job_check(rank_link_begin(&linked, &o, true));
-        while (!rank_link_is_streaming(linked, LINK_FIRST))
+        size_t own = link_part_of(&o, LINK_STREAM, 1, (uint32_t)client.size).at / sizeof *x;
+        while (x[own] == 1) { /* until it has a result to send */
+            (void)rank_link_sleep(linked, LINK_FIRST, 1);
             job_check(rank_link_step(linked, &o) == LINK_WAITS);
+        }
         if (way == 1)
             hvd_abort("a test says so");
-        usleep(way == 1 ? 500000 : 0);
+        for (uint64_t until = clock_now() + 500 * NSEC_PER_MSEC; way == 1 && clock_now() < until;) {
+            (void)rank_link_sleep(linked, LINK_FIRST, 1); /* it goes on */
+            (void)rank_link_step(linked, &o);
+        }
         _exit(7);
     }
-    job_check(hvd_allreduce("x", x, x, LARGE, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_PEER);
+    job_check(hvd_allreduce("x", x, x, 4 * LARGE, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_PEER);
     job_check(strstr(hvd_last_error(), "rank 1"));
     memset(x, 0x55, sizeof x);
-    usleep(100000);
-    rank_link_drain();
+    for (int i = 0; i < 20; i++) {
+        usleep(10000);
+        rank_link_drain();
+    }
     for (size_t k = 0; k < sizeof x; k++)
         job_check(((uint8_t *)x)[k] == 0x55);
     hvd_shutdown();
