@@ -1,8 +1,8 @@
 /* wire_floor BYTES[,BYTES ...] [private] - the least that an allreduce takes between hosts: one process of
  * each host exchanges as many bytes with the others as a reduce-scatter and an allgather do, and adds up the
  * elements that come. private: several ranks of a host have the elements in ordinary memory, so each rank
- * copies them into shared memory first, and the result back. Under hvdrun, whose variables say who the ranks are. Rank 0 prints a line of JSON for each
- * size.
+ * copies them into shared memory first, and the result back. Under hvdrun, whose variables say who the ranks
+ * are. Rank 0 prints a line of JSON for each size.
  *
  * The phases follow one another: a program that overlaps them, or that sends ordinary memory from where the
  * memory lies, may be faster than this floor. */
@@ -165,8 +165,8 @@ static void meet_at_barrier(void)
 
 /* ---- the floor ----------------------------------------------------------------------------------------- */
 
-/* To and from one peer: first `part` bytes of elements each way, then as many of the results. Elements come to
- * one place that stays in a cache, and are added up at once. */
+/* To and from one peer: first `part` bytes of elements each way, then as many of the results. Elements come
+ * to one place that stays in a cache, and are added up at once. */
 struct stream {
     char *theirs, *own;     /* the peer's part of the memory, and this host's */
     size_t part, sent, got; /* bytes */
