@@ -46,10 +46,11 @@ enum state {
 
 struct rank_link {
     enum state state;
-    bool agreed;     /* all engines make connections in this way */
-    bool of_several; /* the worker can have more than one */
-    bool crowded;    /* the hosts are one machine, and none may use as many processors as there are hosts */
-    bool asked;      /* the rank waits for the answer */
+    bool agreed;            /* all engines make connections in this way */
+    bool of_several;        /* the worker can have more than one */
+    bool near;              /* the hosts are one machine, */
+    bool crowded;           /* and none may use as many processors as there are hosts */
+    bool asked;             /* the rank waits for the answer */
     uint32_t ready_hosts;   /* host 0: other hosts that are */
     uint32_t connected;     /* other hosts with a connection to this one */
     int fd[LINK_HOSTS_MAX]; /* to each host; -1: not yet, or the rank has it */
@@ -113,7 +114,7 @@ static void answer_rank(struct engine *engine, struct rank_link *r)
     for (uint32_t h = 0; r->state == STATE_UP && h < engine->hosts; h++)
         if (r->fd[h] >= 0)
             fds[number++] = r->fd[h];
-    a.set = r->crowded ? WORKER_LINKS_CROWDED : 0;
+    a.set = r->crowded ? WORKER_LINKS_CROWDED : r->near ? WORKER_LINKS_NEAR : 0;
     a.id = number; /* a rank whose table of descriptors is full gets fewer */
     if (w && worker_send(w->watch.fd, &a, fds, number, &e) != 0)
         log_debug("the rank does not hear of its links: %s", e.text);
@@ -446,12 +447,20 @@ void rank_link_advertise(const struct engine *engine, Hvd__Link *link)
         link->machine = hash_text(0, boot) | 1;
 }
 
-static bool is_crowded(Hvd__Link *const *link, size_t links)
+static bool is_one_machine(Hvd__Link *const *link, size_t links)
 {
     bool one = links > 0 && link[0]->machine != 0;
     for (size_t i = 0; one && i < links; i++)
-        one = link[i]->machine == link[0]->machine && link[i]->processors > 0 && link[i]->processors < links;
+        one = link[i]->machine == link[0]->machine;
     return one;
+}
+
+static bool has_few_processors(Hvd__Link *const *link, size_t links)
+{
+    bool few = links > 0;
+    for (size_t i = 0; few && i < links; i++)
+        few = link[i]->processors > 0 && link[i]->processors < links;
+    return few;
 }
 
 void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
@@ -462,7 +471,8 @@ void rank_link_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
     for (size_t i = 0; i < links; i++)
         agreed = agreed && link[i]->rank_link_hosts >= engine->hosts;
     engine->peers.rank_link->agreed = agreed;
-    engine->peers.rank_link->crowded = agreed && is_crowded(link, links);
+    engine->peers.rank_link->near = agreed && is_one_machine(link, links);
+    engine->peers.rank_link->crowded = engine->peers.rank_link->near && has_few_processors(link, links);
     if (!agreed)
         free_rank_link(engine);
     show_rank(engine);

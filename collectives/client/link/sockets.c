@@ -23,7 +23,7 @@ struct link_peer {
 
 static struct {
     enum link_state state;
-    bool crowded;
+    bool crowded, near;
     uint64_t broken_at; /* 0: the engine was told */
     const char *why;    /* it broke; NULL: the engines know */
     bool expects_pieces;
@@ -49,6 +49,11 @@ uint32_t link_ranks(void)
 bool link_is_crowded(void)
 {
     return sockets.crowded;
+}
+
+bool link_is_near(void)
+{
+    return sockets.near;
 }
 
 /* ---- from the first to the last ------------------------------------------------------------------------ */
@@ -102,6 +107,7 @@ void link_open(bool declines)
         return;
     sockets.ranks = (uint32_t)client.size;
     sockets.crowded = m.set == WORKER_LINKS_CROWDED;
+    sockets.near = sockets.crowded || m.set == WORKER_LINKS_NEAR;
     sockets.bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     sockets.state = LINK_UP;
     if (!take_connections(fds))

@@ -16,8 +16,9 @@ enum link_state { LINK_UNKNOWN, LINK_UP, LINK_NONE, LINK_BROKEN };
 
 enum link_state link_state(void);
 uint32_t link_ranks(void);
-/* The ranks of several hosts share processors; all ranks know the same. */
+/* The ranks of several hosts share processors; or at least a machine. All ranks know the same. */
 bool link_is_crowded(void);
+bool link_is_near(void);
 /* Asks the engine, once in an epoch. `declines`: this rank is not going to use the connections. */
 void link_open(bool declines);
 void link_close(void);

@@ -194,7 +194,8 @@ static bool may_begin(uint32_t rank)
     size_t begun = l->elements + l->results, came = l->given + l->made;
     if (l->coming > 0)
         came += l->coming - link_place_left(rank);
-    return begun <= came + STREAM_AHEAD && (l->elements < l->part.bytes || l->results < stream.summed);
+    size_t ahead = link_is_near() ? STREAM_AHEAD_NEAR : STREAM_AHEAD;
+    return begun <= came + ahead && (l->elements < l->part.bytes || l->results < stream.summed);
 }
 
 /* Results go first: other ranks end with them. */

@@ -10,9 +10,10 @@
  * until the piece of the slowest rank has come. That piece waits for nothing that is not read, so ranks
  * cannot wait for each other in a circle.
  *
- * A rank begins a piece for another one when what it has begun before has come back from there, but for
- * STREAM_AHEAD bytes. Both sides send as many bytes. So what is under way stays in the caches of processors
- * that ranks share, and the other rank hardly ever waits.
+ * A rank begins a piece for another one when as many bytes have come from there as it has begun before, but
+ * for a few. Both sides send as many bytes, and elements wait for no sum, so one of the two may always send.
+ * Bytes under way stay in the caches of a machine that ranks share. On a network a rank begins a piece while
+ * the end of another one is on its way.
  *
  * A rank has one stream at a time. The ranks have agreed about the operation before; a piece that comes
  * earlier than the last rank's agreement is left where it is.
@@ -24,8 +25,9 @@
 #include "collectives/client/link/message.h"
 #include "collectives/client/link/sockets.h"
 
-#define STREAM_SLOTS 2u
-#define STREAM_AHEAD (LINK_PIECE_MAX / 2)
+#define STREAM_SLOTS      2u
+#define STREAM_AHEAD      (LINK_PIECE_MAX / 2)
+#define STREAM_AHEAD_NEAR (4u << 10) /* more than two parts differ by */
 
 /* All ranks have agreed. false: no memory. */
 bool stream_begin(const struct link_operation *o);

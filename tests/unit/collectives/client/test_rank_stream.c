@@ -51,6 +51,16 @@ static int sum_large(const struct job *job, int rank)
 
 SUCCEEDS(large_tensors_go_from_rank_to_rank, kinds[_i], sum_large)
 
+/* The second host is said to be another machine: ranks send ahead. */
+START_TEST(large_tensors_go_to_other_machines)
+{
+    struct job job = job_of_kind(_i == 0 ? two : three, sum_large);
+    job.elsewhere = 2;
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
+}
+END_TEST
+
 static int sum_through_small_sockets(const struct job *job, int rank)
 {
     (void)job, (void)rank;
@@ -410,6 +420,7 @@ int main(void)
     TCase *results = tcase_create("results"), *beside = tcase_create("beside"),
           *failures = tcase_create("failures");
     tcase_add_loop_test(results, large_tensors_go_from_rank_to_rank, 0, KINDS);
+    tcase_add_loop_test(results, large_tensors_go_to_other_machines, 0, 2);
     tcase_add_loop_test(results, pieces_may_go_by_halves, 0, KINDS);
     tcase_add_loop_test(results, both_ways_give_the_same_bits, 0, KINDS);
     tcase_add_loop_test(beside, small_operations_go_on_beside_it, 0, KINDS);
