@@ -47,7 +47,8 @@
  * RANK_LINK: the connections to the only ranks of the other hosts, in the order of their ranks. Without
  * descriptors there are none in this epoch. `id` 1: this rank needs none; if the others have them already,
  * this rank gets them all the same. The answer's `set` is WORKER_LINKS_CROWDED if the ranks of these hosts
- * share processors, else WORKER_LINKS_NEAR if the hosts are one machine. HELLO: `set` is WORKER_SEVERAL_LINKS if the worker can have several.
+ * share processors, else WORKER_LINKS_NEAR if the hosts are one machine. HELLO: `set` is WORKER_SEVERAL_LINKS
+ * if the worker can have several.
  *
  * FORGET: this rank gives back `id` slots, which stand in `text` as uint32_t. The last of several messages
  * says in `epoch` which `wanting` of the header it answers; the others say 0. NAME: no slot is free when the

@@ -11,9 +11,10 @@
 #define COPY_MAX (4u << 10) /* more elements stay in the memory in which they came */
 #define ROUNDS   16         /* of a stream, in one step */
 
-/* Of the process; all under `lock`, as the sockets and the words are. */
+/* Of the process; all but `gate` under `lock`, as the sockets and the words are. A thread that takes `lock`
+ * again and again must pass `gate`, and there a thread that waits is before it. */
 static struct {
-    pthread_mutex_t lock;
+    pthread_mutex_t gate, lock;
     bool stops;                   /* this rank has said LINK_STOPS */
     bool stopped[LINK_HOSTS_MAX]; /* by rank: another one has */
     bool any_stopped;
@@ -23,22 +24,34 @@ static struct {
     bool slept;   /* it has just done so */
     bool looked;  /* this rank has looked since it began its last operation */
     uint32_t next; /* the peer whose socket is looked at next */
-} rank_link = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} rank_link = {.gate = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char no_memory[] = "has no memory for what the ranks of other hosts have sent";
 static const char no_stream[] = "got a piece from the rank of another host, but no operation goes in pieces";
 static const char no_result[] = "got a result from the rank of another host that it has not asked for";
 
+static void lock_link(void)
+{
+    pthread_mutex_lock(&rank_link.gate);
+    pthread_mutex_lock(&rank_link.lock);
+    pthread_mutex_unlock(&rank_link.gate);
+}
+
+static void unlock_link(void)
+{
+    pthread_mutex_unlock(&rank_link.lock);
+}
+
 void rank_link_close(void)
 {
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     words_free(link_ranks());
     stream_free();
     rank_link.streamed = NULL;
     link_close();
     memset(rank_link.stopped, 0, sizeof rank_link.stopped);
     rank_link.stops = rank_link.any_stopped = false;
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
 }
 
 /* NULL: the connections are broken. */
@@ -308,17 +321,19 @@ static void wake_threads(void)
 static void take_messages(uint32_t rank, const struct waiting *w)
 {
     const struct link_message *m;
-    bool taken = stream_count(rank);
+    bool is_own = w && w->name == rank_link.streamed; /* its pieces are no news for others */
+    bool news = stream_count(rank) && !is_own;
     while ((m = link_first(rank)) != NULL) {
-        if (!link_is_piece(m))
+        bool is_piece = link_is_piece(m);
+        if (!is_piece)
             take_word(rank, m, w);
         else if (!take_piece(rank, m))
             break;
-        taken = true;
+        news = news || !is_piece || !is_own;
         (void)stream_count(rank);
     }
-    if (taken)
-        wake_threads(); /* it may be another thread's */
+    if (news)
+        wake_threads();
 }
 
 /* That rank has sent the word that the reader waits for. */
@@ -495,11 +510,11 @@ void rank_link_stop(void)
 {
     if (!rank_link_is_possible())
         return;
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     link_open(true);
     if (link_state() == LINK_UP)
         say_stop();
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
 }
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
@@ -563,9 +578,9 @@ bool rank_link_begin(struct linked_name **linked, const struct link_operation *o
 {
     if (o->sequence < LINK_FIRST || (*linked && (*linked)->left))
         return false;
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     bool goes = begin_operation(linked, o, fits);
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
     return goes;
 }
 
@@ -641,7 +656,7 @@ static enum link_step decide_step(struct linked_name *n, const struct link_opera
 enum link_step rank_link_step(struct linked_name *linked, const struct link_operation *o)
 {
     struct waiting w = {linked, o};
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     rank_link.looked = true;
     if (is_streaming(linked, o->sequence))
         move_stream(&w);
@@ -650,29 +665,29 @@ enum link_step rank_link_step(struct linked_name *linked, const struct link_oper
     if (rank_link.any_stopped)
         say_stop();
     enum link_step step = decide_step(linked, o);
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
     return step;
 }
 
 bool rank_link_sleep(const struct linked_name *linked, uint32_t sequence, unsigned ms)
 {
     struct pollfd p[LINK_HOSTS_MAX + 1];
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     nfds_t n = link_list(p, stream_to_send());
     p[n++] = link_bell();
     bool is_up = link_state() == LINK_UP, mine = is_up && !rank_link.sleeps;
     bool moves = is_streaming(linked, sequence) && !rank_link.stalled;
     bool is_here = is_up && (moves || !lacks_word(linked, sequence)); /* another thread has just read it */
     rank_link.sleeps = rank_link.sleeps || (mine && !is_here);
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
     if (!mine || is_here)
         return is_here;
     poll(p, n, ms < SLICE_MS ? (int)ms : SLICE_MS);
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     link_woke();
     rank_link.sleeps = rank_link.stalled = false;
     rank_link.slept = true;
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
     if (doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox); /* another thread may look after the sockets now */
     return true;
@@ -685,20 +700,20 @@ bool rank_link_is_streaming(const struct linked_name *linked, uint32_t sequence)
 
 void rank_link_abandon(struct linked_name *linked)
 {
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     if (rank_link.streamed == linked) {
         end_stream(linked);
         if (link_state() == LINK_UP)
             link_break(NULL);
     }
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
 }
 
 bool rank_link_is_unwatched(void)
 {
-    pthread_mutex_lock(&rank_link.lock);
+    lock_link();
     bool is = link_state() == LINK_UP && !rank_link.sleeps;
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
     return is;
 }
 
@@ -710,5 +725,5 @@ void rank_link_drain(void)
         link_open(false); /* the others may be sending */
     if (!rank_link.sleeps)
         read_all(NULL);
-    pthread_mutex_unlock(&rank_link.lock);
+    unlock_link();
 }

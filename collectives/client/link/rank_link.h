@@ -1,4 +1,4 @@
-/* Connections between ranks that are the only ones of their hosts. The ranks exchange the elements of small
+/* Connections between ranks that are the only ones of their hosts. The ranks exchange the elements of
  * blocking allreduces over them, and barriers, without their engines: no process has to be woken first, and a
  * message travels from rank to rank. link/way.h has the ways.
  *

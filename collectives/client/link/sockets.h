@@ -1,7 +1,8 @@
 /* The connections to the only ranks of the other hosts, and the messages in them (link/rank_link.h).
  *
- * Nothing that comes over a connection is trusted: a message is whole, has its checksum and lengths that fit,
- * or the connections break.
+ * Nothing that comes over a connection is trusted: a message is whole, has its checksum and lengths that
+ * fit, or the connections break. The bytes of a piece have no checksum, and come to no other place than that
+ * of the piece.
  *
  * The caller holds the lock of link/rank_link.c. */
 #pragma once

@@ -198,7 +198,8 @@ static bool may_begin(uint32_t rank)
     return begun <= came + ahead && (l->elements < l->part.bytes || l->results < stream.summed);
 }
 
-/* Results go first: other ranks end with them. */
+/* Results go first. Else ranks whose slots are full could wait for each other in a circle: a piece would wait
+ * for the slots of the next rank, whose piece is missed by the one after that. */
 static void begin_piece(struct lane *l)
 {
     const struct link_operation *o = &stream.o;

@@ -7,11 +7,11 @@
  * The part of a rank is link_part_of(), a piece LINK_PIECE_MAX bytes of the part, the last one less. Pieces
  * of one kind come in the order of the part, so a rank knows each piece that is to come, and refuses any
  * other. A rank has STREAM_SLOTS slots for each other one. When they are full, nothing of that rank is read
- * until the piece of the slowest rank has come. That piece waits for nothing that is not read, so ranks
- * cannot wait for each other in a circle.
+ * until the piece of the slowest rank has come. Each rank sends results before elements, so the rank that is
+ * behind most of all misses nothing that others hold back.
  *
  * A rank begins a piece for another one when as many bytes have come from there as it has begun before, but
- * for a few. Both sides send as many bytes, and elements wait for no sum, so one of the two may always send.
+ * for a few. Both sides send as many bytes, so not both of the two can be that far ahead.
  * Bytes under way stay in the caches of a machine that ranks share. On a network a rank begins a piece while
  * the end of another one is on its way.
  *

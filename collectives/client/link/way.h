@@ -22,12 +22,12 @@
 
 #define LINK_FIRST 32u /* an operation of a name; those before show that the name comes again */
 
-#define LINK_BYTES_MAX (64u << 10)  /* of two ranks; */
+#define LINK_BYTES_MAX (64u << 10)  /* of two ranks */
 #define LINK_WHOLE_MAX (32u << 10)  /* of three and more ranks; more bytes go in parts, */
 #define LINK_PARTS_MAX (512u << 10) /* up to this; with more ranks, as long as a part has no more than */
 #define LINK_PART_MAX  (128u << 10)
 #define LINK_ROOT_MAX  (64u << 10)  /* of three and more ranks that share processors */
-#define LINK_STREAM_2  (512u << 10) /* of two ranks; more is a stream, less is faster in the engines */
+#define LINK_STREAM_2  (512u << 10) /* of two ranks; more is a stream. Engines have fewer trips */
 
 /* LINK_WHOLE is 0 in messages: release 0.1.0 knows no other one, and sends zeros there. */
 enum link_way { LINK_WHOLE = 0, LINK_PARTS, LINK_ROOT, LINK_STREAM };

@@ -49,6 +49,28 @@ static int sum_large(const struct job *job, int rank)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 
+/* Parts follow each other, end with the last element, and differ by less than a rank may be ahead. */
+START_TEST(parts_cover_all_elements)
+{
+    static const size_t sizes[] = {1, 2, 4, 8};
+    for (uint32_t ranks = 2; ranks <= LINK_HOSTS_MAX; ranks++)
+        for (size_t k = 0; k < 4 * 130; k++) {
+            size_t size = sizes[k % 4], count = (1u << 20) / size + k;
+            struct link_operation o = {.op = {.count = count}, .bytes = count * size};
+            size_t at = 0, least = SIZE_MAX, most = 0;
+            for (uint32_t r = 0; r < ranks; r++) {
+                struct link_part part = link_part_of(&o, LINK_STREAM, r, ranks);
+                ck_assert(part.at == at && part.bytes == part.count * size);
+                ck_assert(r == 0 || part.at % 64 == 0);
+                at += part.bytes;
+                least = part.bytes < least ? part.bytes : least;
+                most = part.bytes > most ? part.bytes : most;
+            }
+            ck_assert(at == o.bytes && most - least < STREAM_AHEAD_NEAR);
+        }
+}
+END_TEST
+
 SUCCEEDS(large_tensors_go_from_rank_to_rank, kinds[_i], sum_large)
 
 /* The second host is said to be another machine: ranks send ahead. */
@@ -419,6 +441,7 @@ int main(void)
     Suite *suite = suite_create("rank stream");
     TCase *results = tcase_create("results"), *beside = tcase_create("beside"),
           *failures = tcase_create("failures");
+    tcase_add_test(results, parts_cover_all_elements);
     tcase_add_loop_test(results, large_tensors_go_from_rank_to_rank, 0, KINDS);
     tcase_add_loop_test(results, large_tensors_go_to_other_machines, 0, 2);
     tcase_add_loop_test(results, pieces_may_go_by_halves, 0, KINDS);
