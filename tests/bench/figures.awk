@@ -271,6 +271,8 @@ function verdict(peer, bound, by_peer, near, is_floor, r, text, in_loop, jumps) 
             is_floor = peer == "" || over(median, row SUBSEP bound) <= over(median, row SUBSEP peer)
             text = text (is_floor ? "" : ", which is slower than the peer")
         }
+        if (text == "")
+            text = "no run of the floor at the same distance"
         if (left_out[row, ours] && runs[row, ours])
             text = text sprintf("; of %d runs, %d at an exchange of %s", runs[row, ours] + left_out[row, ours], runs[row, ours], distance[row, ours])
         text = text (jumps > 2 ? sprintf(", unstable: p90 is %.1f of p10", jumps) : "")
