@@ -2,9 +2,11 @@
  * client/link/ share. */
 #pragma once
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "collectives/client/link/message.h"
@@ -135,4 +137,61 @@ static USED_BY_SOME void shrink_buffers(int bytes)
         job_check(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
         job_check(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
     }
+}
+
+/* ---- ends ---------------------------------------------------------------------------------------------- */
+
+/* Each rank ends with that exit status. */
+static USED_BY_SOME void job_must_end(struct job *job, int status)
+{
+    job_run(job, JOB_SECONDS);
+    ck_assert(!job->timed_out);
+    for (int r = 0; r < job->hosts; r++)
+        ck_assert_int_eq(job->status[r], status << 8);
+}
+
+static void stop_for_a_while(int number)
+{
+    (void)number;
+    if (fork() == 0) {
+        usleep(4000000);
+        kill(getppid(), SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+/* This rank is stopped after 0.2 s, for 4 s. */
+static USED_BY_SOME void stop_soon(void)
+{
+    const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
+    signal(SIGALRM, stop_for_a_while);
+    job_check(setitimer(ITIMER_REAL, &soon, NULL) == 0);
+}
+
+static int sum_until_failure(const struct job *job, int rank)
+{
+    size_t count = *(const size_t *)job->ctx;
+    float *x = calloc(count, sizeof *x);
+    int status = HVD_SUCCESS;
+    job_check(x && hvd_init() == HVD_SUCCESS);
+    sum_often("x", 2);
+    if (rank == 0)
+        job_ready(job);
+    while (status == HVD_SUCCESS)
+        status = hvd_allreduce("x", x, x, count, HVD_FLOAT32, HVD_MAX, NULL);
+    job_check(status == HVD_ERR_ENGINE || status == HVD_ERR_PEER);
+    free(x);
+    hvd_shutdown();
+    return 3;
+}
+
+/* The engine of the first host dies beside allreduces of so many elements. */
+static USED_BY_SOME void lose_an_engine(struct kind kind, size_t count)
+{
+    struct job job = job_of_kind(kind, sum_until_failure);
+    job.ctx = &count;
+    job.fault = JOB_KILL_ENGINE;
+    job.fault_after = 1;
+    job_must_end(&job, 3);
 }

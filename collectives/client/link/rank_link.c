@@ -11,8 +11,8 @@
 #define COPY_MAX (4u << 10) /* more elements stay in the memory in which they came */
 #define ROUNDS   16         /* of a stream, in one step */
 
-/* Of the process; all but `gate` under `lock`, as the sockets and the words are. A thread that takes `lock`
- * again and again must pass `gate`, and there a thread that waits is before it. */
+/* Of the process; all but `gate` under `lock`, as the sockets and the words are. A thread that waits for
+ * `lock` holds `gate`. So a thread that has just given `lock` back cannot take it again first. */
 static struct {
     pthread_mutex_t gate, lock;
     bool stops;                   /* this rank has said LINK_STOPS */

@@ -5,7 +5,7 @@
 
 /* To and from one other rank. */
 struct lane {
-    struct link_part part;    /* of the result, that the other rank makes */
+    struct link_part part;    /* the part of the result that the other rank makes */
     size_t elements, results; /* bytes of its part, and of mine, whose sending has begun */
     struct link_out out;      /* the piece that is being sent, */
     size_t sent;              /* so far */

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "tests/unit/linked_ranks.h"
@@ -715,10 +714,7 @@ static void must_end(struct kind kind, const char *pieces, size_t size, bool liv
     pieces_size = size;
     lives_on = lives;
     struct job job = job_of_kind(kind, end_in_between);
-    job_run(&job, JOB_SECONDS);
-    ck_assert(!job.timed_out);
-    for (int r = 0; r < kind.hosts; r++)
-        ck_assert_int_eq(job.status[r], 7 << 8);
+    job_must_end(&job, 7);
 }
 
 START_TEST(a_rank_that_dies_in_a_message_is_named)
@@ -741,32 +737,18 @@ START_TEST(what_is_no_message_ends_the_job)
 }
 END_TEST
 
-static void stop_for_a_while(int number)
-{
-    (void)number;
-    if (fork() == 0) {
-        usleep(4000000);
-        kill(getppid(), SIGCONT);
-        _exit(0);
-    }
-    raise(SIGSTOP);
-}
-
 /* Rank 0 is stopped when it has begun an operation, and the others begin it later. Way 1: the engines have
  * the elements of rank 0, and rank 2 does not come. */
 static int stop_in_an_operation(const struct job *job, int rank)
 {
     int way = *(int *)job->ctx;
     float x = 1;
-    const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
     job_check(hvd_init() == HVD_SUCCESS);
     sum_often("x", 2);
-    if (rank == 0) {
-        signal(SIGALRM, stop_for_a_while);
-        job_check(setitimer(ITIMER_REAL, &soon, NULL) == 0);
-    } else {
+    if (rank == 0)
+        stop_soon();
+    else
         usleep(way == 1 && rank == 2 ? 3000000 : 500000);
-    }
     job_check(hvd_allreduce(way == 1 ? "y" : "x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_PEER);
     job_check(strstr(hvd_last_error(), way == 1 ? "it still waited for rank 2 on node3"
                                                 : "it still waited for rank 0 on node1"));
@@ -779,37 +761,13 @@ START_TEST(a_stopped_rank_is_what_the_others_wait_for)
     struct job job = job_of_kind(three_crowded, stop_in_an_operation);
     job.ctx = &_i;
     job.stall_ms = 1000;
-    job_run(&job, JOB_SECONDS);
-    ck_assert(!job.timed_out);
-    for (int r = 0; r < job.hosts; r++)
-        ck_assert_int_eq(job.status[r], 3 << 8);
+    job_must_end(&job, 3);
 }
 END_TEST
 
-static int lose_engine(const struct job *job, int rank)
-{
-    float x = 1;
-    int status = HVD_SUCCESS;
-    job_check(hvd_init() == HVD_SUCCESS);
-    sum_often("x", 2);
-    if (rank == 0)
-        job_ready(job);
-    while (status == HVD_SUCCESS)
-        status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_MAX, NULL);
-    job_check(status == HVD_ERR_ENGINE || status == HVD_ERR_PEER);
-    hvd_shutdown();
-    return 3;
-}
-
 START_TEST(a_lost_engine_ends_the_waits)
 {
-    struct job job = job_of_kind(kinds[_i], lose_engine);
-    job.fault = JOB_KILL_ENGINE;
-    job.fault_after = 1;
-    job_run(&job, JOB_SECONDS);
-    ck_assert(!job.timed_out);
-    for (int r = 0; r < job.hosts; r++)
-        ck_assert_int_eq(job.status[r], 3 << 8);
+    lose_an_engine(kinds[_i], 1);
 }
 END_TEST
 

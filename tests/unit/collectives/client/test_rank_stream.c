@@ -3,9 +3,7 @@
  *
  * needs: hvd-engine client tests/unit/job.c */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
-#include <sys/time.h>
 #include <time.h>
 
 #include "collectives/client/link/stream.h"
@@ -312,22 +310,17 @@ static int fail_in_between(const struct job *job, int rank)
     return 7;
 }
 
-static struct job fail_way(struct kind kind, worker_main *worker, int *way)
+static void fail_way(struct kind kind, worker_main *worker, int way)
 {
     struct job job = job_of_kind(kind, worker);
-    job.ctx = way;
+    job.ctx = &way;
     job.stall_ms = 2000;
-    job_run(&job, JOB_SECONDS);
-    ck_assert(!job.timed_out);
-    for (int r = 0; r < job.hosts; r++)
-        ck_assert_int_eq(job.status[r], 7 << 8);
-    return job;
+    job_must_end(&job, 7);
 }
 
 START_TEST(a_rank_that_fails_in_a_stream_is_named)
 {
-    int way = _i % 2;
-    fail_way(kinds[_i / 2], fail_in_between, &way);
+    fail_way(kinds[_i / 2], fail_in_between, _i % 2);
 }
 END_TEST
 
@@ -366,35 +359,20 @@ static int send_a_wrong_piece(const struct job *job, int rank)
 
 START_TEST(a_wrong_piece_ends_the_job)
 {
-    int way = _i;
-    fail_way(two, send_a_wrong_piece, &way);
+    fail_way(two, send_a_wrong_piece, _i);
 }
 END_TEST
-
-static void stop_for_a_while(int number)
-{
-    (void)number;
-    if (fork() == 0) {
-        usleep(4000000);
-        kill(getppid(), SIGCONT);
-        _exit(0);
-    }
-    raise(SIGSTOP);
-}
 
 /* Rank 0 is stopped while it streams. */
 static int stop_in_a_stream(const struct job *job, int rank)
 {
     static float x[LARGE];
-    const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
     int status = HVD_SUCCESS;
     (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
     sum_few("x", LARGE);
-    if (rank == 0) {
-        signal(SIGALRM, stop_for_a_while);
-        job_check(setitimer(ITIMER_REAL, &soon, NULL) == 0);
-    }
+    if (rank == 0)
+        stop_soon();
     while (status == HVD_SUCCESS)
         status = hvd_allreduce("x", x, x, LARGE, HVD_FLOAT32, HVD_SUM, NULL);
     job_check(status == HVD_ERR_PEER && strstr(hvd_last_error(), "waited for rank 0 on node1"));
@@ -404,35 +382,13 @@ static int stop_in_a_stream(const struct job *job, int rank)
 
 START_TEST(a_stopped_rank_is_what_the_others_wait_for)
 {
-    int way = 0;
-    fail_way(kinds[_i], stop_in_a_stream, &way);
+    fail_way(kinds[_i], stop_in_a_stream, 0);
 }
 END_TEST
 
-static int lose_engine(const struct job *job, int rank)
-{
-    static float x[LARGE];
-    int status = HVD_SUCCESS;
-    job_check(hvd_init() == HVD_SUCCESS);
-    sum_few("x", LARGE);
-    if (rank == 0)
-        job_ready(job);
-    while (status == HVD_SUCCESS)
-        status = hvd_allreduce("x", x, x, LARGE, HVD_FLOAT32, HVD_MAX, NULL);
-    job_check(status == HVD_ERR_ENGINE || status == HVD_ERR_PEER);
-    hvd_shutdown();
-    return 7;
-}
-
 START_TEST(a_lost_engine_ends_the_waits)
 {
-    struct job job = job_of_kind(kinds[_i], lose_engine);
-    job.fault = JOB_KILL_ENGINE;
-    job.fault_after = 1;
-    job_run(&job, JOB_SECONDS);
-    ck_assert(!job.timed_out);
-    for (int r = 0; r < job.hosts; r++)
-        ck_assert_int_eq(job.status[r], 7 << 8);
+    lose_an_engine(kinds[_i], LARGE);
 }
 END_TEST
 
