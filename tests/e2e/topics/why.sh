@@ -78,12 +78,12 @@ case_a_script_with_a_slow_rank() {
     stop_status
 }
 
-# The rank puts itself into a cgroup that may use a third of a processor, of the version of cgroups that this machine has for that.
+# The rank puts itself into a cgroup that may use a twentieth of a processor, of the version of cgroups that this machine has for that.
 slow_cgroup() { # its directory
     if [ -e /sys/fs/cgroup/cpu/cpu.cfs_quota_us ]; then
-        mkdir "/sys/fs/cgroup/cpu/hvd-slow-$$" && echo 30000 > "/sys/fs/cgroup/cpu/hvd-slow-$$/cpu.cfs_quota_us" && echo "/sys/fs/cgroup/cpu/hvd-slow-$$"
+        mkdir "/sys/fs/cgroup/cpu/hvd-slow-$$" && echo 5000 > "/sys/fs/cgroup/cpu/hvd-slow-$$/cpu.cfs_quota_us" && echo "/sys/fs/cgroup/cpu/hvd-slow-$$"
     else
-        echo +cpu > /sys/fs/cgroup/cgroup.subtree_control && mkdir "/sys/fs/cgroup/hvd-slow-$$" && echo 30000 > "/sys/fs/cgroup/hvd-slow-$$/cpu.max" &&
+        echo +cpu > /sys/fs/cgroup/cgroup.subtree_control && mkdir "/sys/fs/cgroup/hvd-slow-$$" && echo 5000 > "/sys/fs/cgroup/hvd-slow-$$/cpu.max" &&
             echo "/sys/fs/cgroup/hvd-slow-$$"
     fi
 }
