@@ -38,6 +38,9 @@ struct allocator {
     void *context;
 };
 
+/* Of hvd_options.will_wait. A caller that WAITS_NEXT does nothing else before, as a blocking call. */
+enum { WAITS_LATER = 1, WAITS_NEXT };
+
 /* The arguments of a call. */
 struct request {
     const struct team *team; /* the ranks that take part; this rank is one of them */
@@ -49,7 +52,7 @@ struct request {
     size_t *rows;          /* NULL, or [ranks]: receives the number of rows that each rank gave */
     const void **result;   /* of a shared allreduce */
     void *stream;          /* of the options; for a GPU */
-    bool will_wait;        /* of the options */
+    uint8_t will_wait;     /* of the options: 0, WAITS_LATER or WAITS_NEXT */
     struct group *group;   /* NULL: none; the tensor takes it over; in and out are then NULL */
     struct pointer at;     /* of memory of a GPU, from the claim that found it there */
     struct allocator allocator;
@@ -309,6 +312,7 @@ void pending_add(struct tensor *t);
 void pending_progress(void); /* the caller holds no lock */
 /* The wait for an operation has ended before the operation. It may need the turns of this rank. */
 void pending_leave(struct tensor *t);
+bool pending_some_are_left(void);
 /* Gives such operations a turn, while a thread waits for another one. true: one of them has moved. */
 bool pending_move_left(void);
 void pending_forget(void);

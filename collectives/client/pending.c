@@ -3,9 +3,9 @@
  * cache, and the next operations reuse that memory. Nothing depends on this: an operation that does not end
  * here ends in its wait, and with too many operations the rest is not looked at.
  *
- * An operation whose wait timed out may need this rank: its elements go piece by piece. Other ranks wait for
- * it, and between hosts all later operations do. So a thread that waits for something else gives that
- * operation its turns. */
+ * An operation whose wait timed out may need this rank: its elements go piece by piece, or from rank to rank.
+ * Other ranks wait for it, and between hosts all later operations do. So a thread that waits for something
+ * else gives that operation its turns. */
 #include "collectives/client/operation.h"
 
 #define PENDING   256u /* a power of two */
@@ -75,10 +75,15 @@ static bool move_one(struct tensor *t, bool *moved)
     return over;
 }
 
+bool pending_some_are_left(void)
+{
+    return atomic_load_explicit(&some_are_left, memory_order_relaxed);
+}
+
 bool pending_move_left(void)
 {
     bool moved = false;
-    if (!atomic_load_explicit(&some_are_left, memory_order_relaxed) || !lookers_trylock())
+    if (!pending_some_are_left() || !lookers_trylock())
         return false;
     pthread_mutex_lock(&left_lock);
     for (struct tensor **at = &left; *at;) {

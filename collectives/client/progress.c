@@ -32,8 +32,7 @@
 #define CROWD_PATIENT  15      /* the same, where ranks share processors */
 #define SPIN_NS        30000   /* without yields: as long as it takes to be woken */
 #define LOOK_BYTES     16384   /* more between hosts takes so long that a rank sleeps at once */
-#define SLICE_MS       250
-#define WATCHDOG_MS    10000
+#define LEFT_MS        10 /* the same, while an operation whose wait has timed out needs turns of this rank */
 
 static void copy_result(struct tensor *t, const void *from, size_t bytes)
 {
@@ -316,8 +315,10 @@ void operation_lose_engine(struct tensor *t)
 /* Sleeps for `left` at most. The sleep may be short, so the tensor's own watchdog counts the time. */
 static void sleep_once(struct tensor *t, uint64_t left)
 {
-    uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
+    uint64_t most = pending_some_are_left() ? LEFT_MS : ENGINE_SLICE_MS;
+    uint64_t ms = left / NSEC_PER_MSEC < most ? left / NSEC_PER_MSEC + 1 : most;
     if (t->phase == PHASE_LINK && rank_link_sleep(t->link, t->sequence, (unsigned)ms)) {
+        (void)pending_move_left();
         if (!operation_step(t) && engine_has_stopped_polling(&t->polls))
             operation_lose_engine(t);
         return;
@@ -465,7 +466,7 @@ int operation_wait_until(struct tensor *t, uint64_t until)
         ended = wait_until_ended(t, until);
     if (!ended) {
         t->op.sized.is_taken = false;
-        if (t->op.where.is_streamed)
+        if (t->op.where.is_streamed || t->phase == PHASE_LINK)
             pending_leave(t);
         return HVD_ERR_TIMEOUT;
     }

@@ -46,8 +46,8 @@ int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int
                     "hvd_options.reserved is not all zeros: begin with hvd_options x = {0}; a program made "
                     "for a later hvd.h needs a later libhvd than %s",
                     HVD_VERSION);
-    if (options && options->will_wait > 1)
-        return fail(HVD_ERR_INVALID, "hvd_options.will_wait is 0 or 1, not %u", options->will_wait);
+    if (options && options->will_wait > WAITS_NEXT)
+        return fail(HVD_ERR_INVALID, "hvd_options.will_wait is 0, 1 or 2, not %u", options->will_wait);
     r->team = options ? set_find(options->set) : client.set[HVD_WORLD];
     if (!r->team)
         return HVD_ERR_SET_UNKNOWN;
@@ -59,7 +59,7 @@ int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int
         r->op.postscale = options->postscale != 0 ? options->postscale : 1;
         r->op.compression = (unsigned)options->compression < 15 ? (unsigned)options->compression & 15 : 15;
         r->stream = options->stream;
-        r->will_wait = options->will_wait;
+        r->will_wait = (uint8_t)options->will_wait;
         if (kind == SHM_BROADCAST)
             r->op.row = options->shape;
         else
@@ -212,6 +212,6 @@ int request_async(const char *name, struct request *r, int status, hvd_handle *h
 
 int request_and_wait(const char *name, struct request *r, int status)
 {
-    r->will_wait = false; /* of handles alone */
+    r->will_wait = 0; /* of handles alone */
     return submit_request(name, r, status, NULL, true);
 }

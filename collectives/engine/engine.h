@@ -78,7 +78,8 @@ struct host {
     struct watch link; /* first; once it is ready */
     char *name;
     uint32_t ranks;
-    uint32_t *rank; /* [ranks], ascending */
+    uint32_t *rank;   /* [ranks], ascending */
+    uint32_t machine; /* the same on hosts that share a kernel, as containers do; 0: not known */
     /* Of elastic jobs: */
     uint32_t id;      /* the host's own in all memberships */
     uint32_t *worker; /* [ranks], the workers' numbers; NULL: those are their ranks */

@@ -75,9 +75,18 @@ static void note_links(struct engine *engine)
         log_debug("linked to %u hosts", engine->hosts - 1);
 }
 
+/* As soon as the link is ready and both machines are known. */
+static void tune_link(const struct engine *engine, uint32_t host)
+{
+    const struct host *h = &engine->host[host];
+    if (h->machine != 0 && h->machine == engine->host[engine->self].machine &&
+        links_ready(engine->peers.links, host))
+        net_set_near_options(h->link.fd);
+}
+
 static void on_ready(void *ctx, uint32_t host)
 {
-    (void)host;
+    tune_link(ctx, host);
     note_links(ctx);
 }
 
@@ -440,6 +449,9 @@ void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
     uint64_t now = clock_now();
     struct err e = ERR_INIT;
     engine->peers.fit = links >= engine->hosts;
+    for (size_t i = 0; i < links; i++)
+        if (link[i]->host < engine->hosts)
+            engine->host[link[i]->host].machine = link[i]->machine;
     for (size_t i = 0; i < links; i++) {
         const Hvd__Link *l = link[i];
         engine->peers.fit = engine->peers.fit && l->pieces_fit;
@@ -451,6 +463,7 @@ void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links)
         else
             links_connect(engine->peers.links, l->host, (const char *const *)l->address, l->n_address,
                           (uint16_t)l->port, now, &e);
+        tune_link(engine, l->host);
     }
     engine->peers.met = true;
     note_links(engine);

@@ -235,6 +235,13 @@ int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e)
     return 0;
 }
 
+/* Every kernel has this one, and lets every process use it. */
+void net_set_near_options(int fd)
+{
+    static const char plain[] = "reno";
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, plain, sizeof plain - 1);
+}
+
 int net_set_quiet_options(int fd, int seconds, struct err *e)
 {
     int on = 1, probes = 100;

@@ -475,7 +475,7 @@ static PyObject *run_call(struct operation *o, double seconds)
 
     if (!o)
         return NULL;
-    o->call.options.will_wait = 1;
+    o->call.options.will_wait = 2;
     if (operation_begin(o) != 0) {
         operation_free(o);
         return NULL;

@@ -89,7 +89,7 @@ static void arguments(void)
     const hvd_options set = {.set = 7}, nan = {.prescale = NAN}, scaled = {.postscale = 2},
                       half = {.compression = HVD_COMPRESSION_FLOAT16},
                       strange = {.compression = (hvd_compression)9}, later = {.reserved = {0, 1}},
-                      waits = {.will_wait = 2};
+                      waits = {.will_wait = 3};
     char name[300];
     hvd_handle handle;
 

@@ -71,3 +71,22 @@ case_chosen_by_network_and_by_exclusion() {
     expect_status 0
     remove_dead_ends 2
 }
+
+# The hosts are namespaces of one machine. A congestion control that measures a network, as BBR, is of no use there.
+has_plain_sockets() { # NUMBER
+    on "$1" 'ss -tinpOH' > "$T/sockets" 2> "$T/why" && [ "$(grep -cE 'hvd-engine|culprit' "$T/sockets")" = 2 ] &&
+        [ "$(grep -E 'hvd-engine|culprit' "$T/sockets" | grep -cw reno)" = 2 ]
+}
+
+case_links_within_a_machine_keep_no_pace() {
+    needs_kind ns
+    local k
+    [ "$(cat /proc/sys/net/ipv4/tcp_congestion_control)" != reno ] || skip 'all sockets of this machine use reno'
+    start -np 2 -H $H1:1,$H2:1 "$BUILD/tests/culprit" healthy 9
+    until_out 20 ready 2
+    for k in 1 2; do
+        until_true 10 has_plain_sockets $k || fail "$(cat "$T/sockets" "$T/why")"
+    done
+    kill -TERM "$pid"
+    stop_status
+}

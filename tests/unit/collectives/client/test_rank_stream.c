@@ -213,6 +213,93 @@ static int leave_it(const struct job *job, int rank)
 
 SUCCEEDS(a_stream_that_ranks_disagree_about_goes_to_the_engines, kinds[_i], leave_it)
 
+/* ---- with a handle ------------------------------------------------------------------------------------- */
+
+static const hvd_options waits_next = {.will_wait = 2};
+
+static void begin_large(float *x, hvd_handle *handle)
+{
+    for (size_t k = 0; k < LARGE; k++)
+        x[k] = (float)(k % 1000) + (float)client.rank;
+    job_check(hvd_allreduce_async("large", x, x, LARGE, HVD_FLOAT32, HVD_SUM, &waits_next, handle) ==
+              HVD_SUCCESS);
+}
+
+static void check_large(const float *x)
+{
+    job_check(was_carried("large"));
+    for (size_t k = 0; k < LARGE; k++)
+        job_check(x[k] == (float)client.size * ((float)(k % 1000) + (float)(client.size - 1) / 2));
+}
+
+static void end_large(const float *x, hvd_handle handle)
+{
+    job_check(hvd_wait(handle) == HVD_SUCCESS);
+    check_large(x);
+}
+
+/* Some ranks block, others have handles, and wait by parts of a millisecond or poll. */
+static int stream_by_handles(const struct job *job, int rank)
+{
+    static float x[LARGE];
+    hvd_handle handle;
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_few("large", LARGE);
+    for (int i = 0; i < 12; i++) {
+        if ((rank + i) % 4 == 0) {
+            sum_once("large", LARGE);
+            continue;
+        }
+        begin_large(x, &handle);
+        while ((rank + i) % 4 == 1 && hvd_wait_for(handle, 1) == HVD_ERR_TIMEOUT)
+            ;
+        while ((rank + i) % 4 == 2 && hvd_poll(handle) == 0)
+            ;
+        if ((rank + i) % 4 == 1)
+            check_large(x);
+        else
+            end_large(x, handle);
+    }
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+SUCCEEDS(a_call_that_waits_next_streams, kinds[_i], stream_by_handles)
+
+/* Rank 1 gives up its wait, and calls something else: an operation that goes from rank to rank (way 0), one
+ * of the engines (1), or hvd_shutdown (2). The others come to that when the stream has ended. */
+static int give_up_waiting(const struct job *job, int rank)
+{
+    static float x[LARGE];
+    int way = *(int *)job->ctx;
+    hvd_handle handle;
+    job_check(hvd_init() == HVD_SUCCESS);
+    sum_few("large", LARGE);
+    sum_often("known", 2);
+    shrink_buffers(50000);
+    if (rank != 1)
+        usleep(100000);
+    begin_large(x, &handle);
+    if (rank == 1)
+        job_check(hvd_wait_for(handle, 1) == HVD_ERR_TIMEOUT);
+    else
+        end_large(x, handle);
+    if (way < 2) {
+        sum_once(way == 0 ? "known" : "new", 2);
+        if (rank == 1)
+            end_large(x, handle);
+    }
+    return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
+}
+
+START_TEST(a_stream_goes_on_though_its_caller_does_something_else)
+{
+    run_way(kinds[_i / 3], give_up_waiting, _i % 3);
+}
+END_TEST
+
+/* ---- beside a rank that stops -------------------------------------------------------------------------- */
+
 static uint64_t own_processor_ms(void)
 {
     struct timespec t;
@@ -396,7 +483,7 @@ int main(void)
 {
     Suite *suite = suite_create("rank stream");
     TCase *results = tcase_create("results"), *beside = tcase_create("beside"),
-          *failures = tcase_create("failures");
+          *handles = tcase_create("handles"), *failures = tcase_create("failures");
     tcase_add_test(results, parts_cover_all_elements);
     tcase_add_loop_test(results, large_tensors_go_from_rank_to_rank, 0, KINDS);
     tcase_add_loop_test(results, large_tensors_go_to_other_machines, 0, 2);
@@ -405,12 +492,14 @@ int main(void)
     tcase_add_loop_test(beside, small_operations_go_on_beside_it, 0, KINDS);
     tcase_add_loop_test(beside, there_is_one_stream_at_a_time, 0, KINDS);
     tcase_add_loop_test(beside, a_stream_that_ranks_disagree_about_goes_to_the_engines, 0, KINDS);
+    tcase_add_loop_test(handles, a_call_that_waits_next_streams, 0, KINDS);
+    tcase_add_loop_test(handles, a_stream_goes_on_though_its_caller_does_something_else, 0, 3 * KINDS);
     tcase_add_loop_test(beside, a_stream_ends_though_a_rank_stops, 0, KINDS);
     tcase_add_loop_test(failures, a_rank_that_fails_in_a_stream_is_named, 0, 2 * KINDS);
     tcase_add_loop_test(failures, a_wrong_piece_ends_the_job, 0, 3);
     tcase_add_loop_test(failures, a_stopped_rank_is_what_the_others_wait_for, 0, 2);
     tcase_add_loop_test(failures, a_lost_engine_ends_the_waits, 0, KINDS);
-    TCase *all[] = {results, beside, failures};
+    TCase *all[] = {results, beside, handles, failures};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tcase_set_timeout(all[i], 90);
         suite_add_tcase(suite, all[i]);
