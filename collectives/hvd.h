@@ -161,8 +161,9 @@ typedef struct hvd_options {
     hvd_compression compression; /* float32 only */
     /* 1: after this _async call the same thread waits for the operation, by hvd_wait or hvd_wait_for, again
      * after HVD_ERR_TIMEOUT; else other ranks may wait as long. The operation is as fast as a blocking call
-     * then: the engine and spare copies are left out. 2: likewise, and the thread begins no other operation
-     * before it waits. Then large elements may also go from rank to rank, as those of a blocking call. */
+     * then: the engine and spare copies are left out. 2 (since 0.2.0): likewise, and the thread begins no
+     * other operation before it waits. Then more tensors may go from rank to rank, as those of a blocking
+     * call. */
     uint32_t will_wait;
     /* A CUstream or cudaStream_t of this process, for buffers of a device. NULL: the legacy default stream,
      * whatever the caller was compiled for (see HVD_DEFAULT_STREAM). */

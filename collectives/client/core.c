@@ -171,9 +171,9 @@ bool engine_has_stopped_polling(struct watchdog *w)
     return engine_has_stopped(w);
 }
 
-bool engine_sleep(uint32_t prepared, struct watchdog *w)
+bool engine_sleep(uint32_t prepared, unsigned ms, struct watchdog *w)
 {
-    return doorbell_sleep(client.mailbox, prepared, ENGINE_SLICE_MS) || !engine_has_stopped(w);
+    return doorbell_sleep(client.mailbox, prepared, ms) || !engine_has_stopped_polling(w);
 }
 
 void engine_lose(void)

@@ -149,8 +149,9 @@ void engine_tell(uint32_t slot, uint32_t *notified);
 bool engine_has_stopped(struct watchdog *w);
 /* Call it at each poll. The time between two polls counts as one slice, however long it is. */
 bool engine_has_stopped_polling(struct watchdog *w);
-/* Sleeps until something may have changed, after doorbell_prepare. false: the engine has stopped. */
-bool engine_sleep(uint32_t prepared, struct watchdog *w);
+/* Sleeps until something may have changed, after doorbell_prepare, `ms` at most. false: the engine has
+ * stopped. */
+bool engine_sleep(uint32_t prepared, unsigned ms, struct watchdog *w);
 /* The engine has stopped. This rank leaves its operations, and begins no other. Another rank may complete
  * such an operation all the same: the mark in the mailbox says that its elements may have changed. */
 void engine_lose(void);

@@ -222,7 +222,7 @@ static int make_when_free(const struct team *team, const char *name, uint32_t ha
             continue;
         if (status != HVD_SUCCESS || *found || forget_is_wanted())
             doorbell_cancel(client.mailbox);
-        else if (!engine_sleep(prepared, &w)) {
+        else if (!engine_sleep(prepared, ENGINE_SLICE_MS, &w)) {
             engine_lose();
             status =
                 fail(HVD_ERR_ENGINE, "tensor \"%s\": this host's engine has gone or does not move", name);

@@ -310,9 +310,12 @@ static inline bool forget_is_wanted(void)
  * while its elements are still in a cache, and the next operation reuses its memory. */
 void pending_add(struct tensor *t);
 void pending_progress(void); /* the caller holds no lock */
-/* The wait for an operation has ended before the operation. It may need the turns of this rank. */
+/* No thread waits for the operation, which may need turns of this rank. */
 void pending_leave(struct tensor *t);
-bool pending_some_are_left(void);
+/* A thread waits for the operation, which may have been left, and gives it its turns. */
+void pending_take_back(struct tensor *t);
+/* A wait for something else sleeps so long at most. */
+unsigned pending_slice_ms(void);
 /* Gives such operations a turn, while a thread waits for another one. true: one of them has moved. */
 bool pending_move_left(void);
 void pending_forget(void);

@@ -3,13 +3,14 @@
  * cache, and the next operations reuse that memory. Nothing depends on this: an operation that does not end
  * here ends in its wait, and with too many operations the rest is not looked at.
  *
- * An operation whose wait timed out may need this rank: its elements go piece by piece, or from rank to rank.
- * Other ranks wait for it, and between hosts all later operations do. So a thread that waits for something
- * else gives that operation its turns. */
+ * An operation may need this rank to the end: its elements go piece by piece, or from rank to rank. Other
+ * ranks wait for it, and between hosts all later operations do. While nobody waits for it here, as its wait
+ * has timed out or was not begun, a thread that waits for something else gives that operation its turns. */
 #include "collectives/client/operation.h"
 
 #define PENDING   256u /* a power of two */
 #define AT_A_TIME 4
+#define LEFT_MS   10 /* a wait looks so often after operations that nobody waits for */
 
 static struct tensor *pending[PENDING]; /* under the lookers' lock */
 static uint32_t first, end;
@@ -43,7 +44,7 @@ void pending_progress(void)
     lookers_unlock();
 }
 
-/* ---- operations whose wait has timed out --------------------------------------------------------------- */
+/* ---- operations that nobody waits for ------------------------------------------------------------------ */
 
 static struct tensor *left; /* the newest first; under left_lock */
 static pthread_mutex_t left_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -75,15 +76,40 @@ static bool move_one(struct tensor *t, bool *moved)
     return over;
 }
 
-bool pending_some_are_left(void)
+static bool are_some_left(void)
 {
     return atomic_load_explicit(&some_are_left, memory_order_relaxed);
+}
+
+static void take_back(struct tensor *t)
+{
+    struct tensor **at = &left;
+    pthread_mutex_lock(&left_lock);
+    while (*at && *at != t)
+        at = &(*at)->next_left;
+    if (*at) {
+        *at = t->next_left;
+        t->is_left = false;
+    }
+    atomic_store(&some_are_left, left != NULL);
+    pthread_mutex_unlock(&left_lock);
+}
+
+void pending_take_back(struct tensor *t)
+{
+    if (__builtin_expect(are_some_left(), 0))
+        take_back(t);
+}
+
+unsigned pending_slice_ms(void)
+{
+    return are_some_left() ? LEFT_MS : ENGINE_SLICE_MS;
 }
 
 bool pending_move_left(void)
 {
     bool moved = false;
-    if (!pending_some_are_left() || !lookers_trylock())
+    if (!are_some_left() || !lookers_trylock())
         return false;
     pthread_mutex_lock(&left_lock);
     for (struct tensor **at = &left; *at;) {

@@ -32,7 +32,6 @@
 #define CROWD_PATIENT  15      /* the same, where ranks share processors */
 #define SPIN_NS        30000   /* without yields: as long as it takes to be woken */
 #define LOOK_BYTES     16384   /* more between hosts takes so long that a rank sleeps at once */
-#define LEFT_MS        10 /* the same, while an operation whose wait has timed out needs turns of this rank */
 
 static void copy_result(struct tensor *t, const void *from, size_t bytes)
 {
@@ -315,7 +314,7 @@ void operation_lose_engine(struct tensor *t)
 /* Sleeps for `left` at most. The sleep may be short, so the tensor's own watchdog counts the time. */
 static void sleep_once(struct tensor *t, uint64_t left)
 {
-    uint64_t most = pending_some_are_left() ? LEFT_MS : ENGINE_SLICE_MS;
+    uint64_t most = pending_slice_ms();
     uint64_t ms = left / NSEC_PER_MSEC < most ? left / NSEC_PER_MSEC + 1 : most;
     if (t->phase == PHASE_LINK && rank_link_sleep(t->link, t->sequence, (unsigned)ms)) {
         (void)pending_move_left();
@@ -459,6 +458,7 @@ __attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint6
 int operation_wait_until(struct tensor *t, uint64_t until)
 {
     report_point(t, POINT_WAIT, 0);
+    pending_take_back(t);
     if (is_sized(&t->op))
         sized_claim(t);
     bool ended = __builtin_expect(t->op.path && t->op.path->wait, 0) ? wait_on_path(t, until) : true;

@@ -75,13 +75,17 @@ static void note_links(struct engine *engine)
         log_debug("linked to %u hosts", engine->hosts - 1);
 }
 
+bool peers_share_machine(const struct engine *engine, uint32_t host)
+{
+    uint32_t machine = engine->host[host].machine;
+    return machine != 0 && machine == engine->host[engine->self].machine;
+}
+
 /* As soon as the link is ready and both machines are known. */
 static void tune_link(const struct engine *engine, uint32_t host)
 {
-    const struct host *h = &engine->host[host];
-    if (h->machine != 0 && h->machine == engine->host[engine->self].machine &&
-        links_ready(engine->peers.links, host))
-        net_set_near_options(h->link.fd);
+    if (peers_share_machine(engine, host) && links_ready(engine->peers.links, host))
+        net_set_near_options(engine->host[host].link.fd);
 }
 
 static void on_ready(void *ctx, uint32_t host)

@@ -35,6 +35,8 @@ extern const struct engine_part peers_part;
 void peers_connect(struct engine *engine, const Hvd__Links *links);
 /* The engines of a membership: links to those that have none yet. */
 void peers_meet(struct engine *engine, Hvd__Link *const *link, size_t links);
+/* The host and this one share a kernel, as containers do. Known when the engines of the epoch are. */
+bool peers_share_machine(const struct engine *engine, uint32_t host);
 /* Takes the messages that came before their epoch had begun, which now has. */
 void peers_take_early(struct engine *engine);
 /* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at

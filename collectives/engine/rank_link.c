@@ -160,7 +160,7 @@ static int keep_socket(void *ctx, uint32_t host, int fd, uint32_t events, struct
     if (r->fd[host] < 0)
         return err_sys(e, errno, "cannot keep the connection of rank %u to host %s", engine->region.rank[0],
                        engine->host[host].name);
-    if (r->near)
+    if (peers_share_machine(engine, host))
         net_set_near_options(fd);
     return net_set_quiet_options(fd, PROBE_S, e);
 }

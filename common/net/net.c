@@ -235,7 +235,7 @@ int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e)
     return 0;
 }
 
-/* Every kernel has this one, and lets every process use it. */
+/* Every kernel has this one. If the administrator does not allow it, the connection is slower. */
 void net_set_near_options(int fd)
 {
     static const char plain[] = "reno";

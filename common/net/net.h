@@ -71,8 +71,8 @@ int net_accept(int listener, union net_address *peer);
 /* For a link: unacknowledged bytes end the connection after about `ms`, and the socket is full when `unsent`
  * bytes wait in it for the wire. */
 int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e);
-/* For a connection whose ends are one machine: there is no network to measure. Some machines send at a pace
- * that they have measured (BBR), which is far too low there. */
+/* For a connection whose ends are one machine: there is no network to measure. Some machines send at a
+ * rate that they have measured (BBR), which is far too low there. */
 void net_set_near_options(int fd);
 /* For a connection that is silent for as long as its ends like, while others watch its peer: it has no limit
  * of its own, and the kernel sends a probe every `seconds`, so that firewalls remember it. */

@@ -35,7 +35,7 @@ static const struct measure {
     {"wide-comment", "comment lines over 110 columns", count_wide_comments, 0, 0, false, false},
     {"readme-lines", "README, lines", count_readme_lines, 150, 150, true, false},
     {"readme-columns", "README, longest line", count_readme_columns, 110, 110, true, false},
-    {"lines", "product lines", count_product_lines, 110941, 79000, false, false},
+    {"lines", "product lines", count_product_lines, 110982, 79000, false, false},
 };
 
 #define MEASURES (sizeof measure / sizeof *measure)

@@ -112,6 +112,8 @@ int hvd_poll(hvd_handle handle)
         operation_lose_engine(t);
     ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE;
     pthread_mutex_unlock(&t->lock);
+    if (!ended)
+        (void)pending_move_left();
     return ended;
 }
 

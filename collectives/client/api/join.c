@@ -255,7 +255,7 @@ static int run_join(struct join *j)
             doorbell_cancel(client.mailbox);
             if (status < 0)
                 return status;
-        } else if (!engine_sleep(prepared, &w)) {
+        } else if (!engine_sleep(prepared, pending_slice_ms(), &w)) {
             engine_lose();
             return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine has gone or does not move");
         }

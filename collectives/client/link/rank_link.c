@@ -725,6 +725,6 @@ void rank_link_drain(void)
         link_open(false); /* the others may be sending */
     if (!rank_link.sleeps)
         read_all(NULL);
-    rank_link.stalled = false; /* a part of a piece may have come, and nobody may wait for room in a socket */
+    rank_link.stalled = false; /* a part of a piece may have come, and perhaps nobody waits for room */
     unlock_link();
 }

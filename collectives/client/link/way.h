@@ -50,7 +50,7 @@ struct link_part {
 };
 
 /* crowded: the ranks of several hosts share processors; all ranks know the same. In two trips a rank has to
- * come back for the second one, so only calls that block go so. */
+ * come back for the second one, so only calls that block or wait next go so. */
 enum link_way link_way_of(const struct link_operation *o, uint32_t ranks, bool crowded);
 /* The elements that the rank reduces. */
 struct link_part link_part_of(const struct link_operation *o, enum link_way way, uint32_t rank,

@@ -32,6 +32,28 @@ case_arrays_with_a_rank_a_host() {
     tests_with 1 "${arrays[@]}"
 }
 
+# Large arrays of calls that block go from rank to rank: the rank's own connection carries half of each.
+carried() { # BYTES
+    on 1 'ss -tinpOH' > "$T/sockets" 2> "$T/why" &&
+        grep '"python' "$T/sockets" | sed -n 's/.* bytes_sent:\([0-9]*\).*/\1/p' | awk -v least="$1" '$1 >= least { some = 1 } END { exit !some }'
+}
+
+case_large_arrays_go_from_rank_to_rank() {
+    needs_kind ns
+    needs_package
+    start -np 2 -H "$H1:1,$H2:1" "${python[@]}" -c 'import time, hvdrun as hvd
+hvd.init()
+data = hvd.empty((1 << 20,))
+for _ in range(40):
+    hvd.allreduce_(data, name="large", op=hvd.Max)
+print("ready", flush=True)
+time.sleep(60)'
+    until_out 40 ready 2
+    carried $((5 * 4 << 20)) || fail "$(cat "$T/sockets" "$T/why")"
+    kill -TERM "$pid"
+    stop_status
+}
+
 slow_tensors() {
     tests_with 2 "${tensors[@]}"
 }

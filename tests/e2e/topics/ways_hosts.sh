@@ -78,7 +78,7 @@ has_plain_sockets() { # NUMBER
         [ "$(grep -E 'hvd-engine|culprit' "$T/sockets" | grep -cw reno)" = 2 ]
 }
 
-case_links_within_a_machine_keep_no_pace() {
+case_links_within_a_machine_use_reno() {
     needs_kind ns
     local k
     [ "$(cat /proc/sys/net/ipv4/tcp_congestion_control)" != reno ] || skip 'all sockets of this machine use reno'
