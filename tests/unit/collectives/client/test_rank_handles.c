@@ -1,4 +1,4 @@
-/* Operations between the only ranks of several hosts whose callers have handles, and have promised to wait next.
+/* Operations between the only ranks of several hosts. Their callers have handles, and promise to wait next.
  *
  * needs: hvd-engine client tests/unit/job.c */
 #include <stdio.h>
