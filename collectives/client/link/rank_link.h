@@ -1,6 +1,6 @@
-/* Connections between ranks that are the only ones of their hosts. If the callers block
- * or promise to wait, the ranks exchange the elements of allreduces over them, and barriers. No engine has to
- * be woken first, and a message travels from rank to rank. link/way.h has the ways.
+/* Connections between ranks that are the only ones of their hosts. If the callers block or promise to wait,
+ * the ranks exchange the elements of allreduces over them, and barriers. No engine has to be woken first, and
+ * a message travels from rank to rank. link/way.h has the ways.
  *
  * A name is exchanged so from its operation LINK_FIRST on, if all ranks can; all say so in the messages of
  * that operation. From then on a rank begins each operation of the name with messages: the elements, or that
