@@ -245,6 +245,8 @@ endif
 $(BUILD)/obj/examples/%.o: OPT += -O3
 # Debuggers read the types of these tables.
 $(BUILD)/obj/launcher/parts/debugger.o: OPT += -g
+# The test of core files asks a debugger for the session's key.
+$(BUILD)/obj/agent/session/session.o: OPT += -g
 $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)

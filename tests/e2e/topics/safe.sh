@@ -25,13 +25,13 @@ agent_is_the_first() {
     expect_same 0 "$(there systemctl show -p NRestarts --value hvdagent.service)" 'restarts of the agent'
 }
 
-# alice trains with libhvd on both slots, for some seconds: an engine, its arenas, the ports of the rendezvous.
+# alice trains with libhvd on both slots, for so many seconds or longer: an engine, its arenas, the ports of the rendezvous.
 train() { # SECONDS
     mkdir -p "$T/bin/tests"
     cp "$BUILD/tests/steps" "$T/bin/tests"
     cp -P "$BUILD"/libhvd.so* "$T/bin"
     # shellcheck disable=SC2016
-    start_as alice --rendezvous gloo,pmix -np 2 sh -c 'echo ready; exec "$0" "$1"' "$T/bin/tests/steps" $(($1 * 150))
+    start_as alice --rendezvous gloo,pmix -np 2 sh -c 'echo ready; exec "$0" "$1"' "$T/bin/tests/steps" $(($1 * 500))
     until_job '^ready' 2
     until_true 10 there pgrep -x hvd-engine > "$T/engine" || fail "there is no engine: $(cat "$T/job.err")"
 }
@@ -52,7 +52,7 @@ slow_nothing_of_a_job_is_anothers() {
     train 8
     stranger alice reach 20001 > "$T/own" 2> "$T/own.err" || fail "$(cat "$T/own.err")"
     stranger bob reach 20001 > "$T/reached" 2> "$T/listens" || fail "$(cat "$T/listens")"
-    for what in 'socket .*/status' 'socket .*/worker' 'process .*: environ' 'process .*: mem' 'process .*: fd' 'process .*: ptrace' 'process .*: pidfd' 'file /tmp/hvd-20001/' 'writes /sys/fs/cgroup'; do
+    for what in 'socket @hvdrun-' 'socket .*/status' 'socket .*/worker' 'process .*: environ' 'process .*: mem' 'process .*: fd' 'process .*: ptrace' 'process .*: pidfd' 'file /tmp/hvd-20001/' 'writes /sys/fs/cgroup'; do
         grep -qE "^$what" "$T/own" || fail "alice does not reach \"$what\" either: $(head -c 2000 "$T/own")"
     done
     grep -q '^listens' "$T/listens" || fail 'there were no ports'
@@ -76,7 +76,7 @@ slow_secrets_are_told_to_nobody() {
     token=$(there sh -c 'for p in $(pgrep -u alice); do tr "\0" "\n" < /proc/$p/environ; done' | sed -n 's/^HVD_JOB_TOKEN=//p' | sort -u)
     [ ${#token} = 32 ] || fail "the token is \"$token\""
     session=$(there pgrep -P "$(there systemctl show -p MainPID --value "$(unit_of_the_job)")" | head -n 1)
-    key=$(there gdb -q -batch -p "$session" -ex 'x/32xb session_main::session.secrets->key' 2> /dev/null | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
+    key=$(there gdb -q -batch "$BUILD/hvdagent" "$session" -ex 'x/32xb session_main::session.job.secrets->key' 2> /dev/null | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
     [ ${#key} = 64 ] || fail "the key is \"$key\""
     cp "$top/tests/safe/copies.py" "$T"
     # shellcheck disable=SC2046
@@ -120,7 +120,7 @@ slow_core_files_hold_no_secret() {
         until_true 10 descendants_have hvd-engine || fail 'there is no engine'
         victim=$pid
         for core in $(descendants "$pid"); do
-            key=$(gdb -q -batch -p "$core" -ex 'x/32xb session_main::session.secrets->key' 2> /dev/null | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
+            key=$(gdb -q -batch -p "$core" -ex 'x/32xb session_main::session.job.secrets->key' 2> /dev/null | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
             [ ${#key} != 64 ] || break
         done
         [ ${#key} = 64 ] || fail "the key is \"$key\""

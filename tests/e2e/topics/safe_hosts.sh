@@ -30,7 +30,7 @@ slow_strangers_join_no_ring() {
 slow_core_files_hold_no_key() {
     [ -z "$E2E_SANITIZE" ] || skip "a sanitizer leaves no core files"
     needs_kind ns
-    local option key keys='for p in $(pgrep "^hvdagent"); do gdb -q -batch -p $p -ex "x/32xb session_main::session.secrets->key" 2> /dev/null; done'
+    local option key keys='for p in $(pgrep "^hvdagent"); do gdb -q -batch -p $p -ex "x/32xb session_main::session.job.secrets->key" 2> /dev/null; done'
     command -v gdb > /dev/null || skip "no gdb here"
     for option in '' --encrypt; do
         # shellcheck disable=SC2086
