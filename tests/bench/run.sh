@@ -56,7 +56,7 @@ build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
 known=launch,memory,first,allreduce,waiting,ops,model,growth,hosts,shaped,elastic,python,torch,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
 if [ -n "${QUICK:-}" ]; then
     BENCH=${BENCH:-launch,first,allreduce,waiting,hosts} BENCH_SECONDS=${BENCH_SECONDS:-2} BENCH_RANKS=${BENCH_RANKS:-2 4}
-    BENCH_BYTES=${BENCH_BYTES:-4 4096 65536 1048576 67108864} BENCH_SHAPES=${BENCH_SHAPES:-2x1} BENCH_LIMIT_MS=${BENCH_LIMIT_MS:-30}
+    BENCH_BYTES=${BENCH_BYTES:-4 65536 1048576 67108864} BENCH_SHAPES=${BENCH_SHAPES:-2x1} BENCH_LIMIT_MS=${BENCH_LIMIT_MS:-30}
 fi
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}

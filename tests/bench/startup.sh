@@ -9,7 +9,7 @@ part_launch() {
         ! have mpirun.openmpi || run+=(-- openmpi "${mpirun[@]}" -np "$np" true)
         run+=(-- floor "$build/bench/spawn_floor" "$np" true)
         title "launch of true, np $np"
-        $with "$build/bench/interleave" "$rounds:${BENCH_SECONDS:-6}" 10 "${run[@]}" > "$out" || : # judge says what never succeeded
+        $with "$build/bench/interleave" "$rounds:${BENCH_SECONDS:-6}" $((longest / 2)) "${run[@]}" > "$out" || : # judge says what never succeeded
         times "$out"
         judge "$out"
         goal_ratio hvdrun hydra "$out" 1.0 "launch, np $np: "
