@@ -96,7 +96,7 @@ static struct link_operation link_operation_of(const struct tensor *t)
                                    .in = t->op.in,
                                    .out = t->op.out,
                                    .bytes = t->op.bytes,
-                                   .has_handle = t->op.has_handle,
+                                   .waits_later = t->op.waits_later,
                                    .carried = &t->view.member_slot[t->view.me]->carried};
 }
 

@@ -110,7 +110,7 @@ struct operation {
     struct tensor_where where;
     uint64_t bytes;               /* that this rank gives */
     bool small;                   /* they are in its entry */
-    bool has_handle;              /* its caller has promised to wait, and may do something else before */
+    bool waits_later;             /* its caller has promised to wait, and may do something else before */
     uint8_t timed;                /* operations that its time stands for; 0: its time is not taken */
     uint64_t since;               /* when it began */
     struct flight_record *record; /* NULL: it is not recorded */

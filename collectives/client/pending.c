@@ -4,8 +4,8 @@
  * here ends in its wait, and with too many operations the rest is not looked at.
  *
  * An operation may need this rank to the end: its elements go piece by piece, or from rank to rank. Other
- * ranks wait for it, and between hosts all later operations do. While nobody waits for it here, as its wait
- * has timed out or was not begun, a thread that waits for something else gives that operation its turns. */
+ * ranks wait for it, and between hosts all later operations do. Its wait here may have timed out, or was not
+ * begun. Then a thread that waits for something else gives that operation its turns. */
 #include "collectives/client/operation.h"
 
 #define PENDING   256u /* a power of two */

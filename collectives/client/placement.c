@@ -158,7 +158,7 @@ static inline void take_request(struct tensor *t, const struct request *r)
     o->what = r->op;
     o->path = __builtin_expect(r->op.device, 0) ? client.gpu : client.path;
     o->bytes = tensor_all_bytes(&r->op);
-    o->has_handle = r->will_wait == WAITS_LATER;
+    o->waits_later = r->will_wait == WAITS_LATER;
     o->in = r->in;
     o->out = is_root(t, &r->op) ? NULL : r->out;
     o->rows = r->rows;

@@ -195,7 +195,7 @@ static int submit_request(const char *name, struct request *r, int status, hvd_h
         status = operation_wait(t);
     else if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);
-    if (__builtin_expect(!blocks && t->phase == PHASE_LINK, 0) && !t->op.has_handle)
+    if (__builtin_expect(!blocks && t->phase == PHASE_LINK, 0) && !t->op.waits_later)
         pending_leave(t);
     pthread_mutex_unlock(&t->lock);
     if (!blocks && !r->will_wait)

@@ -519,13 +519,13 @@ void rank_link_stop(void)
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
-/* With a handle the operation goes in one trip, or not at all. There is one stream at a time: a name that
- * comes beside another one leaves for good, as it would again and again. */
+/* An operation whose caller waits later goes in one trip, or not at all. There is one stream at a time: a
+ * name that comes beside another one leaves for good, as it would again and again. */
 static bool can_go(const struct link_operation *o)
 {
     if (way_of(o) == LINK_STREAM)
-        return !o->has_handle && !rank_link.streamed;
-    return !o->has_handle || o->bytes <= (link_ranks() > 2 ? LINK_WHOLE_MAX : LINK_BYTES_MAX);
+        return !o->waits_later && !rank_link.streamed;
+    return !o->waits_later || o->bytes <= (link_ranks() > 2 ? LINK_WHOLE_MAX : LINK_BYTES_MAX);
 }
 
 static void give_elements(struct linked_name *n, const struct link_operation *o)

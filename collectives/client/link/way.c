@@ -8,7 +8,7 @@ enum link_way link_way_of(const struct link_operation *o, uint32_t ranks, bool c
 {
     if (o->bytes > link_stream_above(ranks))
         return LINK_STREAM;
-    if (ranks == 2 || o->has_handle)
+    if (ranks == 2 || o->waits_later)
         return LINK_WHOLE;
     if (crowded && o->bytes <= LINK_ROOT_MAX)
         return LINK_ROOT;

@@ -40,7 +40,7 @@ struct link_operation {
     const void *in;
     void *out; /* may be `in` */
     size_t bytes;
-    bool has_handle;           /* its caller may do something else before it waits for the result */
+    bool waits_later;          /* its caller may do something else before it waits for the result */
     _Atomic uint32_t *carried; /* gets `sequence` when the result is there */
 };
 

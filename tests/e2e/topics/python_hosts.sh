@@ -32,7 +32,7 @@ case_arrays_with_a_rank_a_host() {
     tests_with 1 "${arrays[@]}"
 }
 
-# Large arrays of calls that block go from rank to rank: the rank's own connection carries half of each.
+# Large arrays of calls that block go from rank to rank: the rank's own connection carries as many bytes as they have, from the 32nd call on.
 carried() { # BYTES
     on 1 'ss -tinpOH' > "$T/sockets" 2> "$T/why" &&
         grep '"python' "$T/sockets" | sed -n 's/.* bytes_sent:\([0-9]*\).*/\1/p' | awk -v least="$1" '$1 >= least { some = 1 } END { exit !some }'
